@@ -1,0 +1,1 @@
+"""The Spark sink: rows in, Parquet files out, committed exactly once."""

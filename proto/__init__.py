@@ -1,0 +1,1 @@
+"""Protobuf messages of everything that is persisted; ``make proto`` regenerates the code."""

@@ -1,0 +1,1 @@
+"""Arrow, Spark and Iceberg schemas: one table of types, field ids, normalisation, partition transforms."""

@@ -45,7 +45,7 @@ class Target(_message.Message):
     def __init__(self, table: _Optional[str] = ..., path: _Optional[str] = ..., table_uuid: _Optional[str] = ..., partition_columns: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class SinkRecord(_message.Message):
-    __slots__ = ("kind", "batch_id", "offsets_digest", "input_rows", "expected_ledger", "source_offsets", "metrics", "options", "next_sequence")
+    __slots__ = ("kind", "batch_id", "offsets_digest", "input_rows", "expected_ledger", "source_offsets", "metrics", "options")
     class OptionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -53,13 +53,6 @@ class SinkRecord(_message.Message):
         key: str
         value: str
         def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
-    class NextSequenceEntry(_message.Message):
-        __slots__ = ("key", "value")
-        KEY_FIELD_NUMBER: _ClassVar[int]
-        VALUE_FIELD_NUMBER: _ClassVar[int]
-        key: int
-        value: int
-        def __init__(self, key: _Optional[int] = ..., value: _Optional[int] = ...) -> None: ...
     KIND_FIELD_NUMBER: _ClassVar[int]
     BATCH_ID_FIELD_NUMBER: _ClassVar[int]
     OFFSETS_DIGEST_FIELD_NUMBER: _ClassVar[int]
@@ -68,7 +61,6 @@ class SinkRecord(_message.Message):
     SOURCE_OFFSETS_FIELD_NUMBER: _ClassVar[int]
     METRICS_FIELD_NUMBER: _ClassVar[int]
     OPTIONS_FIELD_NUMBER: _ClassVar[int]
-    NEXT_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     kind: RecordKind
     batch_id: int
     offsets_digest: str
@@ -77,8 +69,7 @@ class SinkRecord(_message.Message):
     source_offsets: str
     metrics: EpochMetrics
     options: _containers.ScalarMap[str, str]
-    next_sequence: _containers.ScalarMap[int, int]
-    def __init__(self, kind: _Optional[_Union[RecordKind, str]] = ..., batch_id: _Optional[int] = ..., offsets_digest: _Optional[str] = ..., input_rows: _Optional[int] = ..., expected_ledger: _Optional[str] = ..., source_offsets: _Optional[str] = ..., metrics: _Optional[_Union[EpochMetrics, _Mapping]] = ..., options: _Optional[_Mapping[str, str]] = ..., next_sequence: _Optional[_Mapping[int, int]] = ...) -> None: ...
+    def __init__(self, kind: _Optional[_Union[RecordKind, str]] = ..., batch_id: _Optional[int] = ..., offsets_digest: _Optional[str] = ..., input_rows: _Optional[int] = ..., expected_ledger: _Optional[str] = ..., source_offsets: _Optional[str] = ..., metrics: _Optional[_Union[EpochMetrics, _Mapping]] = ..., options: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class PartitionValue(_message.Message):
     __slots__ = ("field_id", "name", "boolean", "integer", "floating", "text", "binary", "decimal")
@@ -175,13 +166,44 @@ class InFlightFile(_message.Message):
     footer_crc32: int
     def __init__(self, format_version: _Optional[int] = ..., file_id: _Optional[str] = ..., partition: _Optional[_Union[PartitionKey, _Mapping]] = ..., fingerprint: _Optional[_Union[Fingerprint, _Mapping]] = ..., segments: _Optional[_Iterable[_Union[Segment, _Mapping]]] = ..., position_bytes: _Optional[int] = ..., encoded_rows: _Optional[int] = ..., encoded_arrow_bytes: _Optional[int] = ..., pending_key: _Optional[int] = ..., pending_from: _Optional[int] = ..., pending_rows: _Optional[int] = ..., pending_arrow_bytes: _Optional[int] = ..., began_us: _Optional[int] = ..., last_write_us: _Optional[int] = ..., nan_counts: _Optional[_Mapping[int, int]] = ..., representative_timestamp_us: _Optional[int] = ..., max_event_time_us: _Optional[int] = ..., footer_crc32: _Optional[int] = ...) -> None: ...
 
+class WriterDescription(_message.Message):
+    __slots__ = ("arrow_schema", "timestamp_index", "compression", "compression_level", "row_group_bytes", "properties", "schema_id", "spec_id", "format_version")
+    class PropertiesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    ARROW_SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    TIMESTAMP_INDEX_FIELD_NUMBER: _ClassVar[int]
+    COMPRESSION_FIELD_NUMBER: _ClassVar[int]
+    COMPRESSION_LEVEL_FIELD_NUMBER: _ClassVar[int]
+    ROW_GROUP_BYTES_FIELD_NUMBER: _ClassVar[int]
+    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_ID_FIELD_NUMBER: _ClassVar[int]
+    SPEC_ID_FIELD_NUMBER: _ClassVar[int]
+    FORMAT_VERSION_FIELD_NUMBER: _ClassVar[int]
+    arrow_schema: bytes
+    timestamp_index: int
+    compression: str
+    compression_level: int
+    row_group_bytes: int
+    properties: _containers.ScalarMap[str, str]
+    schema_id: int
+    spec_id: int
+    format_version: int
+    def __init__(self, arrow_schema: _Optional[bytes] = ..., timestamp_index: _Optional[int] = ..., compression: _Optional[str] = ..., compression_level: _Optional[int] = ..., row_group_bytes: _Optional[int] = ..., properties: _Optional[_Mapping[str, str]] = ..., schema_id: _Optional[int] = ..., spec_id: _Optional[int] = ..., format_version: _Optional[int] = ...) -> None: ...
+
 class RecoveryEntry(_message.Message):
-    __slots__ = ("file", "footer")
+    __slots__ = ("file", "footer", "writer")
     FILE_FIELD_NUMBER: _ClassVar[int]
     FOOTER_FIELD_NUMBER: _ClassVar[int]
+    WRITER_FIELD_NUMBER: _ClassVar[int]
     file: InFlightFile
     footer: bytes
-    def __init__(self, file: _Optional[_Union[InFlightFile, _Mapping]] = ..., footer: _Optional[bytes] = ...) -> None: ...
+    writer: WriterDescription
+    def __init__(self, file: _Optional[_Union[InFlightFile, _Mapping]] = ..., footer: _Optional[bytes] = ..., writer: _Optional[_Union[WriterDescription, _Mapping]] = ...) -> None: ...
 
 class IcebergFileMetadata(_message.Message):
     __slots__ = ("row_count", "split_offsets", "column_sizes", "value_counts", "null_value_counts", "nan_value_counts", "lower_bounds", "upper_bounds")

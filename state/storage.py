@@ -7,6 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from icefloe.errors import StorageError
+
+# First part of the keys that a provider keeps for itself (unfinished writes, probes); never listed, refused in calls.
+RESERVED_PART = ".icefloe"
+
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
@@ -31,11 +36,11 @@ class StorageProvider(Protocol):
         """The location in canonical form, without a trailing slash: ``memory://x``, ``file:///a/b``, ``s3://b/p``."""
         ...
 
-    def put(self, key: str, data: bytes) -> None:
+    def put(self, key: str, data: bytes | memoryview) -> None:
         """Store ``data``, replacing what is there."""
         ...
 
-    def put_if_absent(self, key: str, data: bytes) -> bool:
+    def put_if_absent(self, key: str, data: bytes | memoryview) -> bool:
         """Store ``data`` unless the key exists. Exact under any number of racing processes.
 
         Returns True when the object now holds exactly ``data`` (also when an earlier try of this call had landed and
@@ -55,10 +60,36 @@ class StorageProvider(Protocol):
         """Return the object's length in bytes."""
         ...
 
-    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """Yield the objects whose key starts with ``prefix``, in key order. Unfinished writes are never among them."""
+    def list(self, prefix: str = "", *, after: str = "") -> Iterator[ObjectInfo]:
+        """Yield the objects whose key starts with ``prefix`` and sorts above ``after``, in key order.
+
+        Unfinished writes are never among them. What is added or deleted while the listing runs may or may not show;
+        what was there before it began and still is, does.
+        """
         ...
 
     def delete_if_present(self, key: str) -> bool:
         """Delete the object; False when it was not there."""
         ...
+
+
+def checked_key(key: str) -> str:
+    """Return ``key`` when it names an object under the location and nothing outside of it; else ``StorageError``."""
+    parts = key.split("/")
+    outside = any(part in ("", ".", "..") for part in parts)
+    if outside or parts[0] == RESERVED_PART or "\0" in key or "\\" in key:
+        raise StorageError(
+            "ICEFLOE_STORAGE_KEY_INVALID",
+            f"{key!r} cannot be the key of an object: a key is relative, its parts are separated by single slashes, "
+            f"none of them is '.' or '..', and the first is not {RESERVED_PART!r}",
+        )
+    return key
+
+
+def checked_range(key: str, start: int, length: int) -> None:
+    """Refuse a negative start or length with ``StorageError``."""
+    if start < 0 or length < 0:
+        raise StorageError(
+            "ICEFLOE_STORAGE_RANGE_INVALID",
+            f"reading {length} bytes from {start} of {key!r}: neither number may be negative",
+        )

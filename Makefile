@@ -1,0 +1,52 @@
+# `make` alone lists the targets. Everything runs in $(VENV), which is made when it is missing.
+VENV ?= .venv
+PYTEST_ARGS ?=
+READY := $(VENV)/.ready
+BIN := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check lint types proto wheel lock clean java
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(READY) ## make .venv from requirements-dev.lock (the other targets do it by themselves)
+
+$(READY): requirements-dev.lock pyproject.toml
+	@.ci/venv $(VENV)
+
+java:
+	@.ci/java
+
+demo: java $(READY) ## show the furthest thing that works
+	@$(BIN)/python -c 'import icefloe; print("Icefloe", icefloe.__version__, "installs and imports. The sink has not landed yet: nothing to show.")'
+
+test: java $(READY) ## run all tests; PYTEST_ARGS="-k word" narrows them
+	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+check: lint types test ## what CI runs: lint, types, tests
+
+lint: $(READY) ## ruff: rules and formatting
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+types: $(READY) ## mypy, strict, over all four folders
+	@$(BIN)/mypy
+
+proto: $(READY) ## generate proto/*_pb2.py from proto/*.proto with the pinned compiler
+	@$(BIN)/python -m grpc_tools.protoc -Iicefloe/proto=proto --python_out=. --pyi_out=. \
+		$(patsubst proto/%,icefloe/proto/%,$(sort $(wildcard proto/*.proto)))
+
+wheel: $(READY) ## build dist/*.whl
+	@rm -rf build dist
+	@$(BIN)/python -m build --wheel --no-isolation --outdir dist . >.build.log 2>&1 || { cat .build.log; rm -f .build.log; exit 1; }
+	@rm -rf build .build.log
+	@ls dist/*.whl
+
+lock: $(READY) ## bring requirements-dev.lock up to date with pyproject.toml
+	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-annotate --custom-compile-command "make lock" \
+		--group dev --output-file requirements-dev.lock pyproject.toml
+
+clean: ## remove everything that can be made again, except .venv
+	@rm -rf build dist .build.log *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse metastore_db derby.log
+	@find . -path ./$(VENV) -prune -o -name __pycache__ -type d -exec rm -rf {} +

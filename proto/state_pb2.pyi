@@ -57,7 +57,7 @@ class CheckpointMetadata(_message.Message):
     def __init__(self, format_version: _Optional[int] = ..., job_id: _Optional[str] = ..., epoch: _Optional[int] = ..., min_epoch: _Optional[int] = ..., start_time: _Optional[int] = ..., finish_time: _Optional[int] = ..., operator_ids: _Optional[_Iterable[str]] = ..., operators: _Optional[_Iterable[_Union[OperatorCheckpointMetadata, _Mapping]]] = ..., base_digest: _Optional[str] = ..., nonce: _Optional[bytes] = ..., payload: _Optional[bytes] = ..., payload_version: _Optional[int] = ...) -> None: ...
 
 class OperatorCheckpointMetadata(_message.Message):
-    __slots__ = ("format_version", "operator_metadata", "start_time", "finish_time", "subtask", "table_configs")
+    __slots__ = ("format_version", "operator_metadata", "start_time", "finish_time", "subtask", "table_configs", "referenced_names")
     class TableConfigsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -71,13 +71,15 @@ class OperatorCheckpointMetadata(_message.Message):
     FINISH_TIME_FIELD_NUMBER: _ClassVar[int]
     SUBTASK_FIELD_NUMBER: _ClassVar[int]
     TABLE_CONFIGS_FIELD_NUMBER: _ClassVar[int]
+    REFERENCED_NAMES_FIELD_NUMBER: _ClassVar[int]
     format_version: int
     operator_metadata: OperatorMetadata
     start_time: int
     finish_time: int
     subtask: SubtaskCheckpointMetadata
     table_configs: _containers.MessageMap[str, TableConfig]
-    def __init__(self, format_version: _Optional[int] = ..., operator_metadata: _Optional[_Union[OperatorMetadata, _Mapping]] = ..., start_time: _Optional[int] = ..., finish_time: _Optional[int] = ..., subtask: _Optional[_Union[SubtaskCheckpointMetadata, _Mapping]] = ..., table_configs: _Optional[_Mapping[str, TableConfig]] = ...) -> None: ...
+    referenced_names: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, format_version: _Optional[int] = ..., operator_metadata: _Optional[_Union[OperatorMetadata, _Mapping]] = ..., start_time: _Optional[int] = ..., finish_time: _Optional[int] = ..., subtask: _Optional[_Union[SubtaskCheckpointMetadata, _Mapping]] = ..., table_configs: _Optional[_Mapping[str, TableConfig]] = ..., referenced_names: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class OperatorMetadata(_message.Message):
     __slots__ = ("job_id", "operator_id", "epoch", "subtask_index", "owner_subtask", "parallelism", "watermark", "attempt_id")
@@ -208,23 +210,37 @@ class GlobalKeyedTableTaskCheckpointMetadata(_message.Message):
     def __init__(self, files: _Optional[_Iterable[_Union[GlobalKeyedFile, _Mapping]]] = ..., commit_data_by_subtask: _Optional[_Mapping[int, bytes]] = ..., commit_data_version: _Optional[int] = ...) -> None: ...
 
 class ExpiringKeyedTimeTableConfig(_message.Message):
-    __slots__ = ("table_name", "description", "retention", "generational", "time_column", "key_column")
+    __slots__ = ("table_name", "description", "retention", "generational", "time_column", "key_column", "arrow_schema")
     TABLE_NAME_FIELD_NUMBER: _ClassVar[int]
     DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
     RETENTION_FIELD_NUMBER: _ClassVar[int]
     GENERATIONAL_FIELD_NUMBER: _ClassVar[int]
     TIME_COLUMN_FIELD_NUMBER: _ClassVar[int]
     KEY_COLUMN_FIELD_NUMBER: _ClassVar[int]
+    ARROW_SCHEMA_FIELD_NUMBER: _ClassVar[int]
     table_name: str
     description: str
     retention: int
     generational: bool
     time_column: str
     key_column: str
-    def __init__(self, table_name: _Optional[str] = ..., description: _Optional[str] = ..., retention: _Optional[int] = ..., generational: bool = ..., time_column: _Optional[str] = ..., key_column: _Optional[str] = ...) -> None: ...
+    arrow_schema: bytes
+    def __init__(self, table_name: _Optional[str] = ..., description: _Optional[str] = ..., retention: _Optional[int] = ..., generational: bool = ..., time_column: _Optional[str] = ..., key_column: _Optional[str] = ..., arrow_schema: _Optional[bytes] = ...) -> None: ...
+
+class KeyRange(_message.Message):
+    __slots__ = ("key", "min_time", "max_time", "rows")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    MIN_TIME_FIELD_NUMBER: _ClassVar[int]
+    MAX_TIME_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    key: int
+    min_time: int
+    max_time: int
+    rows: int
+    def __init__(self, key: _Optional[int] = ..., min_time: _Optional[int] = ..., max_time: _Optional[int] = ..., rows: _Optional[int] = ...) -> None: ...
 
 class ParquetTimeFile(_message.Message):
-    __slots__ = ("file", "epoch", "min_routing_key", "max_routing_key", "min_time", "max_time", "generation", "bytes", "rows", "crc32")
+    __slots__ = ("file", "epoch", "min_routing_key", "max_routing_key", "min_time", "max_time", "generation", "bytes", "rows", "crc32", "keys")
     FILE_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     MIN_ROUTING_KEY_FIELD_NUMBER: _ClassVar[int]
@@ -235,6 +251,7 @@ class ParquetTimeFile(_message.Message):
     BYTES_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     CRC32_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
     file: str
     epoch: int
     min_routing_key: int
@@ -245,7 +262,8 @@ class ParquetTimeFile(_message.Message):
     bytes: int
     rows: int
     crc32: int
-    def __init__(self, file: _Optional[str] = ..., epoch: _Optional[int] = ..., min_routing_key: _Optional[int] = ..., max_routing_key: _Optional[int] = ..., min_time: _Optional[int] = ..., max_time: _Optional[int] = ..., generation: _Optional[int] = ..., bytes: _Optional[int] = ..., rows: _Optional[int] = ..., crc32: _Optional[int] = ...) -> None: ...
+    keys: _containers.RepeatedCompositeFieldContainer[KeyRange]
+    def __init__(self, file: _Optional[str] = ..., epoch: _Optional[int] = ..., min_routing_key: _Optional[int] = ..., max_routing_key: _Optional[int] = ..., min_time: _Optional[int] = ..., max_time: _Optional[int] = ..., generation: _Optional[int] = ..., bytes: _Optional[int] = ..., rows: _Optional[int] = ..., crc32: _Optional[int] = ..., keys: _Optional[_Iterable[_Union[KeyRange, _Mapping]]] = ...) -> None: ...
 
 class ExpiringKeyedTimeSubtaskCheckpointMetadata(_message.Message):
     __slots__ = ("subtask_index", "watermark", "files")

@@ -72,7 +72,7 @@ class SinkRecord(_message.Message):
     def __init__(self, kind: _Optional[_Union[RecordKind, str]] = ..., batch_id: _Optional[int] = ..., offsets_digest: _Optional[str] = ..., input_rows: _Optional[int] = ..., expected_ledger: _Optional[str] = ..., source_offsets: _Optional[str] = ..., metrics: _Optional[_Union[EpochMetrics, _Mapping]] = ..., options: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class PartitionValue(_message.Message):
-    __slots__ = ("field_id", "name", "boolean", "integer", "floating", "text", "binary", "decimal")
+    __slots__ = ("field_id", "name", "boolean", "integer", "floating", "text", "binary", "decimal", "shown", "scale")
     FIELD_ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     BOOLEAN_FIELD_NUMBER: _ClassVar[int]
@@ -81,6 +81,8 @@ class PartitionValue(_message.Message):
     TEXT_FIELD_NUMBER: _ClassVar[int]
     BINARY_FIELD_NUMBER: _ClassVar[int]
     DECIMAL_FIELD_NUMBER: _ClassVar[int]
+    SHOWN_FIELD_NUMBER: _ClassVar[int]
+    SCALE_FIELD_NUMBER: _ClassVar[int]
     field_id: int
     name: str
     boolean: bool
@@ -89,7 +91,9 @@ class PartitionValue(_message.Message):
     text: str
     binary: bytes
     decimal: bytes
-    def __init__(self, field_id: _Optional[int] = ..., name: _Optional[str] = ..., boolean: bool = ..., integer: _Optional[int] = ..., floating: _Optional[float] = ..., text: _Optional[str] = ..., binary: _Optional[bytes] = ..., decimal: _Optional[bytes] = ...) -> None: ...
+    shown: str
+    scale: int
+    def __init__(self, field_id: _Optional[int] = ..., name: _Optional[str] = ..., boolean: bool = ..., integer: _Optional[int] = ..., floating: _Optional[float] = ..., text: _Optional[str] = ..., binary: _Optional[bytes] = ..., decimal: _Optional[bytes] = ..., shown: _Optional[str] = ..., scale: _Optional[int] = ...) -> None: ...
 
 class PartitionKey(_message.Message):
     __slots__ = ("values",)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 from pyiceberg.exceptions import ValidationError
-from pyiceberg.io.pyarrow import _pyarrow_to_schema_without_ids
 from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionField, PartitionSpec, validate_partition_name
-from pyiceberg.schema import Schema, assign_fresh_schema_ids
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import parse_transform
 from pyiceberg.types import (
@@ -27,10 +27,14 @@ from pyiceberg.types import (
 )
 
 from icefloe.errors import OptionError, SchemaError
+from icefloe.schemas.column_matching import match_columns
+from icefloe.schemas.conversions import Fit, fit
+from icefloe.schemas.types import arrow_type_from_iceberg, iceberg_schema_json
 
 Path = tuple[str, ...]
 
 _TERM = re.compile(r"^(?P<name>\w+)\s*\(\s*(?:(?P<width>\d+)\s*,\s*)?(?P<column>[^,()]+?)\s*\)$")
+_REQUIRED_KEYS = {"required", "element-required", "value-required"}
 _PLAIN = {"identity", "year", "month", "day", "hour"}
 _WITH_WIDTH = {"bucket": "bucket", "truncate": "trunc"}
 
@@ -55,35 +59,20 @@ def stream_to_iceberg(schema: pa.Schema) -> Schema:
     Columns are optional whatever Spark says: its nullability changes with the query plan, a table's may not.
     Raises ``SchemaError`` with the column for a type that Iceberg does not have.
     """
-    for column in schema:
-        try:
-            _pyarrow_to_schema_without_ids(pa.schema([_in_utc(column)]))
-        except (TypeError, ValueError) as e:
-            raise SchemaError(
-                "ICEFLOE_SCHEMA_TYPE",
-                f"column {column.name} has type {column.type}, which an Iceberg table of version 2 cannot hold; "
-                "cast it in the query",
-            ) from e
-    return assign_fresh_schema_ids(_pyarrow_to_schema_without_ids(pa.schema([_in_utc(column) for column in schema])))
+    described = iceberg_schema_json(schema)
+    _make_optional(described)
+    return Schema.model_validate(described)
 
 
-def _in_utc(column: pa.Field) -> pa.Field:
-    return pa.field(column.name, _type_in_utc(column.type), nullable=True)
-
-
-def _type_in_utc(kind: pa.DataType) -> pa.DataType:
-    # Spark labels timestamps with the session's zone; the values are UTC, and Iceberg knows only UTC.
-    if pa.types.is_timestamp(kind) and kind.tz is not None:
-        return pa.timestamp("us", "UTC")
-    if pa.types.is_struct(kind):
-        return pa.struct([_in_utc(kind.field(i)) for i in range(kind.num_fields)])
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-        return pa.list_(_in_utc(kind.value_field))
-    if pa.types.is_map(kind):
-        return pa.map_(pa.field("key", _type_in_utc(kind.key_type), nullable=False), _in_utc(kind.item_field))
-    if pa.types.is_dictionary(kind):
-        return _type_in_utc(kind.value_type)
-    return kind
+def _make_optional(described: Any) -> None:
+    if isinstance(described, dict):
+        for key in _REQUIRED_KEYS & described.keys():
+            described[key] = False
+        for value in described.values():
+            _make_optional(value)
+    elif isinstance(described, list):
+        for value in described:
+            _make_optional(value)
 
 
 def partition_spec_of(text: str | None, schema: Schema) -> PartitionSpec:
@@ -95,9 +84,8 @@ def partition_spec_of(text: str | None, schema: Schema) -> PartitionSpec:
     fields: list[PartitionField] = []
     for term in _terms(text or ""):
         transform, column, suffix = _parse_term(term)
-        source = _find(schema.fields, column) if "." not in column else None
         try:
-            source = source or schema.find_field(column, case_sensitive=False)
+            source = _source(schema, column)
             name = (schema.find_column_name(source.field_id) or column).replace(".", "_") + suffix
             spec_field = PartitionField(
                 source_id=source.field_id,
@@ -114,6 +102,13 @@ def partition_spec_of(text: str | None, schema: Schema) -> PartitionSpec:
                 f"partitionBy={text}: {term} does not fit the columns {', '.join(f.name for f in schema.fields)}: {e}",
             ) from e
     return PartitionSpec(*fields)
+
+
+def _source(schema: Schema, column: str) -> NestedField:
+    try:
+        return schema.find_field(column)
+    except ValueError:
+        return schema.find_field(column, case_sensitive=False)
 
 
 def _terms(text: str) -> Iterator[str]:
@@ -158,37 +153,16 @@ def difference(stream: Schema, table: Schema) -> Difference:
 def _compare_structs(
     stream: Sequence[NestedField], table: Sequence[NestedField], path: Path, found: Difference
 ) -> None:
-    matched: dict[int, str] = {}
-    for column in stream:
-        try:
-            target = _find(table, column.name)
-        except ValueError as e:
-            found.misfits.append(str(e))
-            continue
-        if target is None:
-            found.missing.append(((*path, column.name), column.field_type))
-        elif target.field_id in matched:
-            found.misfits.append(
-                f"{matched[target.field_id]} and {column.name} are both column "
-                f"{'.'.join((*path, target.name))} of the table"
-            )
-        else:
-            matched[target.field_id] = column.name
-            _compare_types(column.field_type, target.field_type, (*path, target.name), found)
-    found.misfits.extend(
-        f"column {'.'.join((*path, target.name))} is required in the table and missing in the stream"
-        for target in table
-        if target.required and target.field_id not in matched
-    )
-
-
-def _find(fields: Sequence[NestedField], name: str) -> NestedField | None:
-    """Return the field of this exact name, else the only one that differs in case; ValueError where several do."""
-    exact = [f for f in fields if f.name == name]
-    close = exact or [f for f in fields if f.name.casefold() == name.casefold()]
-    if len(close) > 1:
-        raise ValueError(f"column {name} fits several columns of the table: {', '.join(f.name for f in close)}")
-    return close[0] if close else None
+    names = [column.name for column in stream]
+    matched = match_columns(names, [target.name for target in table], path=".".join(path))
+    for target, index in zip(table, matched, strict=True):
+        if index is not None:
+            _compare_types(stream[index].field_type, target.field_type, (*path, target.name), found)
+        elif target.required:
+            full_name = ".".join((*path, target.name))
+            found.misfits.append(f"column {full_name} is required in the table and missing in the stream")
+    taken = set(matched)
+    found.missing.extend(((*path, c.name), c.field_type) for i, c in enumerate(stream) if i not in taken)
 
 
 def _compare_types(stream: IcebergType, table: IcebergType, path: Path, found: Difference) -> None:
@@ -199,12 +173,20 @@ def _compare_types(stream: IcebergType, table: IcebergType, path: Path, found: D
     elif isinstance(stream, MapType) and isinstance(table, MapType):
         _compare_types(stream.key_type, table.key_type, (*path, "key"), found)
         _compare_types(stream.value_type, table.value_type, (*path, "value"), found)
-    elif stream == table or widens(stream, table):
+    elif stream == table or _is_writable(stream, table, ".".join(path)):
         return
     elif widens(table, stream):
         found.narrower.append((path, table, stream))
     else:
         found.misfits.append(f"column {'.'.join(path)} is {table} in the table and {stream} in the stream")
+
+
+def _is_writable(stream: IcebergType, table: IcebergType, path: str) -> bool:
+    """Whether tasks can bring values of the stream's type to the table's without losing any."""
+    if not (stream.is_primitive and table.is_primitive):
+        return False
+    arrow = (arrow_type_from_iceberg(str(stream), path), arrow_type_from_iceberg(str(table), path))
+    return fit(*arrow) in (Fit.ALWAYS, Fit.IF_VALUES_DO)
 
 
 def widens(narrow: IcebergType, wide: IcebergType) -> bool:

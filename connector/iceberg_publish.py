@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from pyiceberg.exceptions import CommitFailedException
@@ -14,9 +14,8 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from icefloe.connector.iceberg_commit import Append, to_data_files
-from icefloe.connector.table_plan import PublishOutcome
+from icefloe.connector.targets import Publication, PublishOutcome, ledger_value
 from icefloe.errors import CommitUnknownError, ConflictError, IcefloeError, SchemaError, StorageError
-from icefloe.proto import sink_pb2
 from icefloe.state.crash_points import crash_point
 
 log = logging.getLogger(__name__)
@@ -44,34 +43,6 @@ class RetryPolicy:
         """Sleep between half and all of an exponentially growing time, so that rivals fall out of step."""
         longest = min(self.longest_wait_ms, self.first_wait_ms * 2 ** min(tries, 16))
         self.sleep(longest * (0.5 + self.jitter() / 2) / 1000)
-
-
-@dataclass(frozen=True, slots=True)
-class Publication:
-    """One record's files, and the ledger values that decide whether they may be appended."""
-
-    job_id: str
-    epoch: int
-    digest: str
-    expected_ledger: str
-    batch_id: int
-    files: Sequence[sink_pb2.DataFile]
-    source_offsets: str = ""
-
-    @property
-    def ledger(self) -> str:
-        """The ledger's value once this record is published."""
-        return f"{self.epoch}:{self.digest}"
-
-    def summary(self) -> dict[str, str]:
-        """Return what the snapshot says about where its rows come from; enough to rebuild a lost ledger property."""
-        said = {
-            JOB_SUMMARY: self.job_id,
-            EPOCH_SUMMARY: str(self.epoch),
-            BATCH_SUMMARY: str(self.batch_id),
-            DIGEST_SUMMARY: self.digest,
-        }
-        return {**said, OFFSETS_SUMMARY: self.source_offsets} if self.source_offsets else said
 
 
 @dataclass(slots=True)
@@ -124,7 +95,7 @@ class Publisher:
         retries = self._conflicts + self._failures
         # Seen as done after a try of this very call: the reply was lost, the work was ours.
         already = already and retries == 0
-        return PublishOutcome(snapshot_id, already, conflicts=self._conflicts, retries=retries)
+        return PublishOutcome(snapshot_id=snapshot_id, already=already, conflicts=self._conflicts, retries=retries)
 
     def _loaded(self, table_uuid: str) -> Table | None:
         try:
@@ -163,7 +134,7 @@ class Publisher:
         try:
             files = to_data_files(table.metadata, publication.files)
             key = LEDGER_PROPERTY + publication.job_id
-            return Append(table, files, publication.summary(), (key, publication.ledger))
+            return Append(table, files, _summary(publication), (key, publication.ledger))
         except SchemaError:
             raise
         except Exception as e:  # noqa: BLE001 - file systems raise what their client library raises; nothing was sent
@@ -211,6 +182,17 @@ class Publisher:
         ) from error
 
 
+def _summary(publication: Publication) -> dict[str, str]:
+    """Return what the snapshot says about where its rows come from; enough to rebuild a lost ledger property."""
+    said = {
+        JOB_SUMMARY: publication.job_id,
+        EPOCH_SUMMARY: str(publication.epoch),
+        BATCH_SUMMARY: str(publication.batch_id),
+        DIGEST_SUMMARY: publication.digest,
+    }
+    return {**said, OFFSETS_SUMMARY: publication.source_offsets} if publication.source_offsets else said
+
+
 def _is_final(error: Exception) -> bool:
     return isinstance(error, PermissionError) or getattr(error, "code", "") in (
         "ICEFLOE_TABLE_DENIED",
@@ -253,7 +235,7 @@ def _said(snapshot: Snapshot, key: str) -> str:
 
 
 def _ledger_of(snapshot: Snapshot) -> str:
-    return f"{_said(snapshot, EPOCH_SUMMARY)}:{_said(snapshot, DIGEST_SUMMARY)}"
+    return ledger_value(int(_said(snapshot, EPOCH_SUMMARY)), _said(snapshot, DIGEST_SUMMARY))
 
 
 def _warn_of_rollback(metadata: TableMetadata, job_id: str, ledger: str | None) -> None:

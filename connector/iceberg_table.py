@@ -18,14 +18,14 @@ from pyiceberg.utils.properties import property_as_bool, property_as_int
 from icefloe.connector.iceberg_catalog import load_or_create, load_table, open_catalog, translated
 from icefloe.connector.iceberg_evolution import difference, evolve, require_fit, stream_to_iceberg
 from icefloe.connector.iceberg_publish import (
-    Publication,
     Publisher,
     RetryPolicy,
     ancestor_ids,
     own_snapshots,
     read_ledger,
 )
-from icefloe.connector.table_plan import PartitionFieldPlan, PublishOutcome, TablePlan, TableSettings
+from icefloe.connector.table_plan import PartitionFieldPlan, TablePlan, TableSettings
+from icefloe.connector.targets import Publication, PublishOutcome
 from icefloe.errors import ConflictError, OptionError
 from icefloe.proto import sink_pb2
 from icefloe.state.crash_points import crash_point
@@ -128,8 +128,16 @@ class IcebergTarget:
         record's nor the expected one, or the table was replaced), ``CommitUnknownError``, ``StorageError``.
         """
         if not files:
-            return PublishOutcome(None, already=False)
-        publication = Publication(job_id, epoch, digest, expected_ledger, batch_id, files, source_offsets)
+            return PublishOutcome(already=False)
+        publication = Publication(
+            job_id=job_id,
+            epoch=epoch,
+            digest=digest,
+            batch_id=batch_id,
+            expected_ledger=expected_ledger,
+            files=files,
+            source_offsets=source_offsets,
+        )
         publisher = Publisher(lambda: load_table(self._catalog, self._settings), self._policy)
         outcome, self._table = publisher.publish(publication, expected_uuid or self.uuid)
         self._fresh = False

@@ -75,16 +75,6 @@ class TablePlan:
         return f"{_entropy(name)}/{name}"
 
 
-@dataclass(frozen=True, slots=True)
-class PublishOutcome:
-    """What publishing one record did. ``snapshot_id`` is None where nothing was to commit or the snapshot expired."""
-
-    snapshot_id: int | None
-    already: bool
-    conflicts: int = 0
-    retries: int = 0
-
-
 def _entropy(name: str) -> str:
     bits = format(mmh3.hash(name, signed=False) & ((1 << _HASH_BITS) - 1), f"0{_HASH_BITS}b")
     cut = _ENTROPY_FOLDERS * _ENTROPY_BITS

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from icefloe.errors import NotFoundError, StorageError
 from icefloe.state.retrying import Retrier
-from icefloe.state.storage import RESERVED_PART, ObjectInfo, checked_key, checked_range
+from icefloe.state.storage import RESERVED_PART, ObjectInfo, checked_key, checked_range, flat
 
 T = TypeVar("T")
 
@@ -69,7 +69,7 @@ class LocalStorage:
                         # A network disk may have linked it and lost the reply: what is there decides. If it went in
                         # between, the name is free again.
                         with suppress(FileNotFoundError):
-                            return target.read_bytes() == data
+                            return target.read_bytes() == flat(data)
                         continue
                     _sync_folder(target.parent)
                     return True

@@ -60,7 +60,8 @@ def _open_local(url: str, rest: str) -> StorageProvider:
 
 def _open_s3(url: str, options: Mapping[str, str]) -> StorageProvider:
     # Imported only here: S3 libraries cost half a second that local jobs need not pay.
-    from icefloe.state.s3_storage import S3Options, S3Storage
+    from icefloe.state.s3_connection import S3Options
+    from icefloe.state.s3_storage import S3Storage
 
     bucket, _, prefix = url.partition("://")[2].partition("/")
     if not bucket:

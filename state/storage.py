@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from icefloe.errors import StorageError
 
@@ -71,6 +71,29 @@ class StorageProvider(Protocol):
     def delete_if_present(self, key: str) -> bool:
         """Delete the object; False when it was not there."""
         ...
+
+
+@runtime_checkable
+class ChecksPutIfAbsent(Protocol):
+    """A provider whose service may only pretend to honour put-if-absent."""
+
+    def check_conditional_put(self) -> None:
+        """Try it out on an object of its own. Raises ``StorageError`` when the service does not honour it."""
+        ...
+
+
+@runtime_checkable
+class DeletesMany(Protocol):
+    """A provider that deletes many objects with few requests."""
+
+    def delete_many(self, keys: Iterable[str]) -> None:
+        """Delete the objects, present or not; repeatable. Raises ``StorageError`` when one could not be deleted."""
+        ...
+
+
+def flat(data: bytes | memoryview) -> bytes | memoryview:
+    """Return ``data`` as plain unsigned bytes: Arrow's buffers are signed, and would not compare equal."""
+    return data.cast("B") if isinstance(data, memoryview) else data
 
 
 def checked_key(key: str) -> str:

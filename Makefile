@@ -1,6 +1,7 @@
 # `make` alone lists the targets. Everything runs in $(VENV), which is made when it is missing.
 VENV ?= .venv
 PYTEST_ARGS ?=
+DIST ?= dist
 READY := $(VENV)/.ready
 BIN := $(VENV)/bin
 
@@ -38,15 +39,16 @@ proto: $(READY) ## generate proto/*_pb2.py from proto/*.proto with the pinned co
 		$(patsubst proto/%,icefloe/proto/%,$(sort $(wildcard proto/*.proto)))
 
 wheel: $(READY) ## build dist/*.whl
-	@rm -rf build dist
-	@$(BIN)/python -m build --wheel --no-isolation --outdir dist . >.build.log 2>&1 || { cat .build.log; rm -f .build.log; exit 1; }
-	@rm -rf build .build.log
-	@ls dist/*.whl
+	@rm -rf build $(DIST)
+	@mkdir -p $(DIST)
+	@$(BIN)/python -m build --wheel --no-isolation --outdir $(DIST) . >$(DIST)/build.log 2>&1 || { cat $(DIST)/build.log; exit 1; }
+	@rm -rf build $(DIST)/build.log
+	@ls $(DIST)/*.whl
 
 lock: $(READY) ## bring requirements-dev.lock up to date with pyproject.toml
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-annotate --custom-compile-command "make lock" \
 		--group dev --output-file requirements-dev.lock pyproject.toml
 
 clean: ## remove everything that can be made again, except .venv
-	@rm -rf build dist .build.log *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse metastore_db derby.log
+	@rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse metastore_db derby.log
 	@find . -path ./$(VENV) -prune -o -name __pycache__ -type d -exec rm -rf {} +

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from icefloe.errors import ConflictError, CorruptStateError, FencedError, NotFoundError, StateError
 from icefloe.proto.state_pb2 import CheckpointMetadata
 from icefloe.state.object_names import ObjectKind, checkpoints_prefix, parse, record_name
+from icefloe.state.record_cache import DigestCache
 from icefloe.state.sealing import FORMAT_VERSION, newer_format, seal, unseal
-from icefloe.state.storage import StorageProvider
+from icefloe.state.storage import ChecksPutIfAbsent, StorageProvider
 
 # A listing and a read are two requests; a clean-up may come between them. Each repeat finds a higher head.
 _HEAD_TRIES = 5
@@ -29,6 +30,10 @@ class Record:
     epoch: int
     digest: str
     metadata: CheckpointMetadata
+
+
+_seen: DigestCache[Record] = DigestCache(max_bytes=16 * 1024**2)
+_checked_locations: set[str] = set()
 
 
 class RecordLog:
@@ -48,16 +53,17 @@ class RecordLog:
         completed = self._completed(metadata)
         name = record_name(self._job_id, completed.epoch)
         data = seal(completed)
+        check_put_if_absent(self._storage)
         if self._storage.put_if_absent(name, data):
             return _record(completed, data)
         existing = self.read(completed.epoch)
         if existing.metadata.nonce == completed.nonce:
             return existing
-        mine = _record(completed, data)
+        mine = hashlib.sha256(data).hexdigest()
         raise ConflictError(
             "ICEFLOE_RECORD_EXISTS",
             f"{self._where(name)} is the record {existing.digest} (nonce {existing.metadata.nonce.hex()}), not "
-            f"{mine.digest} (nonce {completed.nonce.hex()}) of this driver: another driver recorded epoch "
+            f"{mine} (nonce {completed.nonce.hex()}) of this driver: another driver recorded epoch "
             f"{completed.epoch} first; start again from its record",
         )
 
@@ -128,7 +134,8 @@ class RecordLog:
         """Return ``head`` and the records below it that are not void, highest first.
 
         Goes down to the highest min epoch that any of them names, or to the first record of the job. Stops early where
-        a newer head has voided the rest in the meantime. Raises ``CorruptStateError`` when a record that is not void is
+        a newer head has voided the rest in the meantime. What this process has read or put before is not read again,
+        since a digest names its content. Raises ``CorruptStateError`` when a record that is not void is
         missing, or is not the one that the record above it was made from.
         """
         chain = [head]
@@ -136,12 +143,12 @@ class RecordLog:
         while chain[-1].epoch > floor and chain[-1].metadata.base_digest:
             above = chain[-1]
             try:
-                below = self.read(above.epoch - 1)
+                below = _seen.get(above.metadata.base_digest) or self.read(above.epoch - 1)
             except NotFoundError as error:
                 if self._is_void_by_now(above.epoch - 1, head):
                     break
                 raise self._gap(above.epoch - 1, above.epoch) from error
-            if below.digest != above.metadata.base_digest:
+            if (below.epoch, below.digest) != (above.epoch - 1, above.metadata.base_digest):
                 raise CorruptStateError(
                     "ICEFLOE_RECORD_UNLINKED",
                     f"{self._where(record_name(self._job_id, below.epoch))} has digest {below.digest}, and record "
@@ -193,5 +200,19 @@ class RecordLog:
         return f"{self._storage.url}/{name}"
 
 
+def check_put_if_absent(storage: StorageProvider) -> None:
+    """Find out, once in a process and location, whether put-if-absent is exact there.
+
+    Raises ``StorageError`` when the service behind ``storage`` only pretends.
+    """
+    # The repr has the endpoint in it, which the URL has not, and no secret.
+    location = repr(storage)
+    if isinstance(storage, ChecksPutIfAbsent) and location not in _checked_locations:
+        storage.check_conditional_put()
+        _checked_locations.add(location)
+
+
 def _record(metadata: CheckpointMetadata, data: bytes) -> Record:
-    return Record(metadata.epoch, hashlib.sha256(data).hexdigest(), metadata)
+    record = Record(metadata.epoch, hashlib.sha256(data).hexdigest(), metadata)
+    _seen.add(record.digest, record, len(data))
+    return record

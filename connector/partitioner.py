@@ -106,7 +106,7 @@ class Partitioner:
         if self.mode == "table":
             return list(range(len(self.schema)))
         left = [index for index in range(len(self.schema)) if [index] not in self._paths]
-        if not left:
+        if self.fields and not left:
             raise OptionError(
                 "ICEFLOE_PARTITION_BY", f"partitionBy takes all columns {self.schema.names}: leave one for the files."
             )

@@ -1,0 +1,143 @@
+"""The driver's side of one writer, without Spark: check, plan, find the base, commit."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from icefloe.connector.checkpoint_log import CheckpointLog
+from icefloe.connector.committer import Committer, CommitSettings, check_target, read_job
+from icefloe.connector.file_store import open_file_store
+from icefloe.connector.messages import Base, TaskReport
+from icefloe.connector.options import SinkOptions
+from icefloe.connector.path_target import PathTarget
+from icefloe.connector.planning import path_partitions, plan_path, plan_table, stream_schema, written_schema
+from icefloe.connector.targets import Target
+from icefloe.connector.write_plan import WritePlan
+from icefloe.errors import NotFoundError, OptionError, StateError
+from icefloe.proto import sink_pb2 as sink
+from icefloe.state.opening import open_storage
+from icefloe.state.records import Record, RecordLog
+from icefloe.state.storage import StorageProvider
+
+logger = logging.getLogger("icefloe.driver")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochSettings:
+    """What every task of an epoch gets by value. ``base`` is None where the driver cannot know the job."""
+
+    plan: WritePlan
+    base: Base | None
+    state_url: str
+    state_options: Mapping[str, str] = field(repr=False)
+    # What Spark's offset log says is running, where the driver can read it.
+    batch_id: int | None
+    watermark_us: int | None
+
+
+class Driver:
+    """Prepares and commits the epochs of one query. Cheap to make: Spark makes a new one for every call."""
+
+    def __init__(self, options: SinkOptions, schema_json: str) -> None:
+        assert options.state_location is not None
+        self._options = options
+        self._schema = stream_schema(options, schema_json)
+        self._checkpoint = CheckpointLog(options.checkpoint_location)
+        self._state = open_storage(options.state_location, options.s3_options)
+
+    def prepare(self) -> EpochSettings:
+        """Check everything that can be checked before data moves, and return what the tasks need (step 0).
+
+        Raises whatever is wrong with options, schema, target or state; nothing has been written then but the table
+        itself, where it was to be created or widened.
+        """
+        job_id = self._checkpoint.job_id()
+        head = RecordLog(self._state, job_id).head() if job_id is not None else None
+        base = find_base(self._state, job_id, head) if job_id is not None else None
+        entry = self._checkpoint.latest()
+        if self._options.roll_watermark and entry is None:
+            raise OptionError(
+                "ICEFLOE_WATERMARK_UNREADABLE",
+                f"rollWatermark reads the watermark from {self._options.checkpoint_location}/offsets, which this process "
+                "cannot read: keep the checkpoint on a disk that the driver can read, or leave rollWatermark out",
+            )
+        target, plan = self._target_and_plan(job_id or "")
+        if job_id is not None and base is not None and base.first_batch_id is not None:
+            check_target(read_job(self._state, job_id), target.identity())
+        assert self._options.state_location is not None
+        return EpochSettings(
+            plan=plan,
+            base=base,
+            state_url=self._options.state_location,
+            state_options=self._options.s3_options,
+            batch_id=entry.batch_id if entry else None,
+            watermark_us=entry.watermark_ms * 1000 if entry else None,
+        )
+
+    def commit(self, reports: Sequence[TaskReport | None], batch_id: int) -> Record:
+        """Commit a micro-batch from the reports of its tasks."""
+        job_id = next((report.job_id for report in reports if report is not None), "")
+        target = open_target(self._options, self._state, job_id, self._schema_partitions())
+        committer = Committer(
+            job_id=job_id,
+            state=self._state,
+            target=target,
+            settings=CommitSettings(keep_epochs=self._options.keep_epochs, public_options=self._options.public),
+        )
+        return committer.commit(reports, batch_id, self._checkpoint.entry(batch_id))
+
+    def _schema_partitions(self) -> list[str]:
+        if self._options.path is None:
+            return []
+        written = written_schema(self._options, self._schema)
+        return [field.source for field in path_partitions(self._options, written)]
+
+    def _target_and_plan(self, job_id: str) -> tuple[Target, WritePlan]:
+        if self._options.path is not None:
+            target: Target = open_target(self._options, self._state, job_id, self._schema_partitions())
+            return target, plan_path(self._options, self._schema)
+        from icefloe.connector.iceberg_table import IcebergTarget
+        from icefloe.connector.table_target import TableTarget, table_settings
+
+        settings = table_settings(self._options)
+        written = written_schema(self._options, self._schema)
+        table = IcebergTarget.open(settings, written.arrow)
+        return TableTarget(table, settings), plan_table(self._options, self._schema, table.plan(written.arrow))
+
+
+def open_target(
+    options: SinkOptions, state: StorageProvider, job_id: str, partition_columns: Sequence[str]
+) -> Target:
+    """Return the target that the options name, for publishing; a table must exist."""
+    if options.path is not None:
+        return PathTarget(
+            files=open_file_store(options.path, options.s3_options, job_id=job_id),
+            ledgers=open_storage(options.path, options.s3_options),
+            state=state,
+            partition_columns=partition_columns,
+        )
+    from icefloe.connector.iceberg_table import IcebergTarget
+    from icefloe.connector.table_target import TableTarget, table_settings
+
+    settings = table_settings(options)
+    return TableTarget(IcebergTarget.open(settings), settings)
+
+
+def find_base(state: StorageProvider, job_id: str, head: Record | None) -> Base:
+    """Return the base that the head of a job makes, with the batch that its very first record was begun for."""
+    job = _job_or_none(state, job_id)
+    if job is None and head is not None:
+        raise StateError(
+            "ICEFLOE_STATE_INCOMPLETE",
+            f"job {job_id} has records in {state.url} but no job.metadata: part of the state is missing; put it back",
+        )
+    return Base.of(job_id, head, job.first_batch_id if job is not None else None)
+
+
+def _job_or_none(state: StorageProvider, job_id: str) -> sink.JobMetadata | None:
+    try:
+        return read_job(state, job_id)
+    except NotFoundError:
+        return None

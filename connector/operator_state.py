@@ -1,0 +1,54 @@
+"""What a record says about one subtask: its pre-commits, and its state as another subtask would continue it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from icefloe.errors import StateVersionError
+from icefloe.proto import sink_pb2 as sink
+from icefloe.proto import state_pb2 as pb
+
+RECOVERY: Final = "recovery"
+PRECOMMIT: Final = "precommit"
+PENDING: Final = "pending"
+PRECOMMIT_VERSION: Final = 1
+
+
+def pre_commits(operator: pb.OperatorCheckpointMetadata) -> list[sink.DataFile]:
+    """Return the finished files that this operator's record makes visible when it is published."""
+    table = operator.subtask.table_metadata.get(PRECOMMIT)
+    if table is None:
+        return []
+    message = pb.GlobalKeyedTableSubtaskCheckpointMetadata.FromString(table.data)
+    if not message.HasField("commit_data"):
+        return []
+    if message.commit_data_version > PRECOMMIT_VERSION:
+        raise StateVersionError(
+            "ICEFLOE_STATE_NEWER",
+            f"the pre-commits of epoch {operator.operator_metadata.epoch} are of version {message.commit_data_version}, "
+            f"this release reads up to {PRECOMMIT_VERSION}: use the release that wrote them",
+            found=message.commit_data_version,
+            supported=PRECOMMIT_VERSION,
+            object_name=f"epoch {operator.operator_metadata.epoch}",
+        )
+    return list(sink.PreCommits.FromString(message.commit_data).files)
+
+
+def carried_to(operator: pb.OperatorCheckpointMetadata, owner: int) -> pb.OperatorCheckpointMetadata | None:
+    """Return the state of a subtask that had no task, given to ``owner`` (R8); None where nothing is in flight.
+
+    Its pre-commits stay behind: they belong to the record that made them.
+    """
+    carried = pb.OperatorCheckpointMetadata()
+    carried.CopyFrom(operator)
+    carried.operator_metadata.owner_subtask = owner
+    carried.subtask.table_metadata.pop(PRECOMMIT, None)
+    return carried if has_state(carried) else None
+
+
+def has_state(operator: pb.OperatorCheckpointMetadata) -> bool:
+    """Whether the operator has anything that a later epoch must restore."""
+    recovery = operator.subtask.table_metadata.get(RECOVERY)
+    if recovery is None:
+        return False
+    return bool(pb.GlobalKeyedTableSubtaskCheckpointMetadata.FromString(recovery.data).files)

@@ -1,0 +1,195 @@
+"""The state of one subtask of the sink: its in-flight files, their pending rows, and what it pre-commits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from icefloe.connector.operator_state import PENDING, PRECOMMIT, PRECOMMIT_VERSION, RECOVERY
+from icefloe.errors import CorruptStateError, StateError
+from icefloe.proto import sink_pb2 as sink
+from icefloe.proto import state_pb2 as pb
+from icefloe.state import (
+    CompactionConfig,
+    MsgpackCodec,
+    ProtobufCodec,
+    StorageProvider,
+    TableManager,
+    TaskInfo,
+    expiring_time_key_config,
+    global_keyed_config,
+)
+
+SEQUENCE: Final = "_icefloe_sequence"
+KEY: Final = "_icefloe_key"
+# A row's sequence is its epoch, then its position among the rows that one attempt parks: it grows along the chain of
+# records without a counter that anyone would have to keep.
+_POSITION_BITS: Final = 32
+# The deltas of the recovery table are merged after so many epochs, which bounds what a restore reads.
+_COMPACT_AFTER_EPOCHS: Final = 16
+
+_CONFIGS: Final = {
+    RECOVERY: global_keyed_config(RECOVERY, "in-flight files, their footers and writers"),
+    PRECOMMIT: global_keyed_config(PRECOMMIT, "finished files of this epoch", uses_two_phase_commit=True),
+    PENDING: expiring_time_key_config(
+        PENDING, "rows that are not encoded yet", retention=0, time_column=SEQUENCE, key_column=KEY
+    ),
+}
+_CODECS: Final = {
+    RECOVERY: (MsgpackCodec(str), ProtobufCodec(sink.RecoveryEntry)),
+    PRECOMMIT: (MsgpackCodec(str), ProtobufCodec(sink.PreCommits)),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """An in-flight file as the base record left it."""
+
+    message: sink.InFlightFile
+    footer: bytes | None
+    writer: sink.WriterDescription
+
+
+class SubtaskState:
+    """Restores, changes and checkpoints the sink's three state tables for one attempt of one subtask (R1, R8)."""
+
+    def __init__(
+        self,
+        info: TaskInfo,
+        storage: StorageProvider,
+        *,
+        epoch: int,
+        restore_from: Sequence[pb.OperatorCheckpointMetadata],
+        data_schema: pa.Schema,
+    ) -> None:
+        self._epoch = epoch
+        self._schema = _pending_schema(data_schema)
+        self._position = 0
+        self._manager = TableManager.open(
+            info,
+            _CONFIGS,
+            storage,
+            restore_from=restore_from,
+            schemas={PENDING: self._schema},
+            codecs=_CODECS,
+            compaction=CompactionConfig(
+                storage_provider=storage, compact_generations=1, min_compaction_epochs=_COMPACT_AFTER_EPOCHS
+            ),
+        )
+        self._recovery = self._manager.get_global_keyed_state(RECOVERY)
+        self._pending = self._manager.get_expiring_time_key_table(PENDING)
+        self._writers = {
+            key: entry.writer for key, entry in self._recovery.items() if entry.WhichOneof("entry") == "writer"
+        }
+
+    def files(self) -> list[StoredFile]:
+        """Return the in-flight files that the base record gives to this subtask, oldest first."""
+        found = [entry.file for _, entry in self._recovery.items() if entry.WhichOneof("entry") == "file"]
+        for message in found:
+            # Rows that are encoded already may still stand in state files that other rows keep alive.
+            self._pending.set_cutoff(message.pending_key, message.pending_from)
+        return [self._stored(message) for message in sorted(found, key=lambda m: (m.began_us, m.file_id))]
+
+    def _stored(self, message: sink.InFlightFile) -> StoredFile:
+        writer = self._writers.get(_writer_key(message.fingerprint.writer_digest))
+        if writer is None:
+            raise CorruptStateError(
+                "ICEFLOE_STATE_INCOMPLETE",
+                f"in-flight file {message.file_id} names a writer {message.fingerprint.writer_digest[:12]} that its "
+                "recovery table does not have",
+            )
+        footer = self._recovery.get(_footer_key(message.file_id))
+        return StoredFile(message, footer.footer if footer is not None else None, writer)
+
+    def pending_rows(self, message: sink.InFlightFile) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a file that are durable and not encoded, in the order in which they came.
+
+        Raises ``CorruptStateError`` where there are not exactly as many as the file's state says.
+        """
+        rows = 0
+        for batch in self._pending.scan(min_time=message.pending_from, key=message.pending_key):
+            rows += batch.num_rows
+            yield batch.drop_columns([SEQUENCE, KEY])
+        if rows != message.pending_rows:
+            raise CorruptStateError(
+                "ICEFLOE_PENDING_ROWS",
+                f"in-flight file {message.file_id} has {message.pending_rows} pending rows, but {rows} are in its state",
+            )
+
+    def next_sequence(self) -> int:
+        """Return the sequence that the next parked row gets: above every one that an earlier epoch gave."""
+        return (self._epoch << _POSITION_BITS) + self._position
+
+    def park(self, pending_key: int, batches: Iterable[pa.RecordBatch]) -> None:
+        """Add rows of a file to its pending rows; durable with the next checkpoint, or with ``flush``."""
+        for batch in batches:
+            start = self.next_sequence()
+            self._position += batch.num_rows
+            if self._position >= 1 << _POSITION_BITS:
+                raise StateError("ICEFLOE_PENDING_FULL", "one task parked more than 4 billion rows: use more tasks")
+            columns = [
+                *batch.columns,
+                pa.arange(start, start + batch.num_rows),
+                pa.repeat(pa.scalar(pending_key, pa.uint64()), batch.num_rows),
+            ]
+            self._pending.insert(pa.RecordBatch.from_arrays(columns, schema=self._schema))
+
+    def flush(self) -> None:
+        """Write what was parked to storage and let go of it: memory is needed."""
+        self._pending.flush()
+
+    def keep(self, message: sink.InFlightFile, footer: bytes | None, writer: sink.WriterDescription) -> None:
+        """Record how far an in-flight file has come; a footer of None has not changed."""
+        digest = message.fingerprint.writer_digest
+        if _writer_key(digest) not in self._writers:
+            self._writers[_writer_key(digest)] = writer
+            self._recovery.insert(_writer_key(digest), sink.RecoveryEntry(writer=writer))
+        self._recovery.insert(_file_key(message.file_id), sink.RecoveryEntry(file=message))
+        if footer is not None:
+            self._recovery.insert(_footer_key(message.file_id), sink.RecoveryEntry(footer=footer))
+        self._pending.set_cutoff(message.pending_key, message.pending_from)
+
+    def forget(self, file_id: str, pending_key: int) -> None:
+        """Drop a file that has been rolled: its rows are in a data file that this epoch pre-commits."""
+        self._recovery.remove(_file_key(file_id))
+        self._recovery.remove(_footer_key(file_id))
+        self._pending.remove_key(pending_key)
+
+    def checkpoint(
+        self, *, min_epoch: int, watermark_us: int | None, rolled: Sequence[sink.DataFile], then_stop: bool = False
+    ) -> pb.OperatorCheckpointMetadata:
+        """Write what changed and return the metadata that the record takes up; names every segment still needed."""
+        live = [entry.file for _, entry in self._recovery.items() if entry.WhichOneof("entry") == "file"]
+        self._forget_writers({_writer_key(message.fingerprint.writer_digest) for message in live})
+        if rolled:
+            data = sink.PreCommits(files=rolled).SerializeToString(deterministic=True)
+            self._manager.get_global_keyed_state(PRECOMMIT).set_commit_data(data, PRECOMMIT_VERSION)
+        metadata = self._manager.checkpoint(self._epoch, min_epoch, watermark_us, then_stop)
+        segments = [segment.name for message in live for segment in message.segments]
+        sources = [segment.name for file in rolled for segment in file.sources]
+        metadata.referenced_names.extend(sorted({*segments, *sources}))
+        return metadata
+
+    def _forget_writers(self, used: set[str]) -> None:
+        for key in [key for key in self._writers if key not in used]:
+            self._recovery.remove(key)
+            del self._writers[key]
+
+
+def _pending_schema(data_schema: pa.Schema) -> pa.Schema:
+    return pa.schema([*data_schema, pa.field(SEQUENCE, pa.int64()), pa.field(KEY, pa.uint64())])
+
+
+def _file_key(file_id: str) -> str:
+    return f"file/{file_id}"
+
+
+def _footer_key(file_id: str) -> str:
+    return f"footer/{file_id}"
+
+
+def _writer_key(digest: str) -> str:
+    return f"writer/{digest}"

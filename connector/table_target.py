@@ -1,0 +1,66 @@
+"""An Iceberg table as a target of the committer. Driver only: this is what loads PyIceberg."""
+
+from __future__ import annotations
+
+from icefloe.connector.iceberg_table import IcebergTarget
+from icefloe.connector.options import SinkOptions
+from icefloe.connector.table_plan import TableSettings
+from icefloe.connector.targets import Publication, PublishOutcome
+from icefloe.proto import sink_pb2 as sink
+
+
+def table_settings(options: SinkOptions) -> TableSettings:
+    """Return the options that name a table and say what may be done to it."""
+    assert options.table is not None
+    return TableSettings(
+        identifier=options.table,
+        catalog_name=options.catalog,
+        catalog_properties=options.catalog_properties,
+        warehouse=options.warehouse,
+        create=options.create_table,
+        partition_by=options.partition_by,
+        table_properties=options.table_properties,
+        merge_schema=options.merge_schema,
+        keep_snapshots=options.keep_snapshots,
+        s3=options.s3_options,
+    )
+
+
+class TableTarget:
+    """Publishes records of one job to a table: append and ledger in one commit."""
+
+    def __init__(self, table: IcebergTarget, settings: TableSettings) -> None:
+        self._table = table
+        self._settings = settings
+
+    def identity(self) -> sink.Target:
+        """Return the table's name and uuid: a table that was dropped and made again is another one."""
+        return sink.Target(table=self._settings.identifier, table_uuid=self._table.uuid)
+
+    def ledger(self, job_id: str) -> str:
+        """Return the ledger property, or what the snapshots' summaries say where it is missing."""
+        return self._table.ledger(job_id) or ""
+
+    def publish(self, publication: Publication) -> PublishOutcome:
+        """Append the record's files, unless the ledger says that it has been done."""
+        outcome = self._table.publish(
+            publication.job_id,
+            publication.epoch,
+            publication.digest,
+            publication.expected_ledger,
+            publication.batch_id,
+            publication.files,
+            publication.source_offsets,
+        )
+        if self._settings.keep_snapshots is not None and not outcome.already:
+            self._table.expire_own_snapshots(publication.job_id, self._settings.keep_snapshots)
+        return PublishOutcome(
+            already=outcome.already,
+            snapshot_id=outcome.snapshot_id,
+            conflicts=outcome.conflicts,
+            retries=outcome.retries,
+        )
+
+    def clean_up(self, job_id: str, *, head_epoch: int, named: frozenset[str]) -> int:
+        """Do nothing: listing a table's data costs too much for every epoch. ``icefloe clean`` does it."""
+        return 0

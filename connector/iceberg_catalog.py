@@ -49,7 +49,7 @@ def open_catalog(settings: TableSettings) -> Catalog:
     Raises ``OptionError`` when there is no such catalog or its configuration is incomplete, ``StorageError`` when it
     does not answer.
     """
-    properties = {**settings.catalog_properties, **s3_properties(settings.s3)}
+    properties = secrets_of(settings)
     if settings.warehouse and settings.catalog_name is None and not settings.catalog_properties:
         return _open_embedded(settings.warehouse, properties)
     if settings.warehouse:
@@ -79,6 +79,9 @@ def _open_embedded(warehouse: str, properties: dict[str, str]) -> Catalog:
             "name a catalog with catalog.type and catalog.uri to keep tables elsewhere",
         )
     folder = os.path.abspath(unquote(parts.path) if parts.scheme else warehouse)
+    if any(character in folder for character in "#?"):
+        # Table locations are URIs, and readers cut them at these characters.
+        raise OptionError("ICEFLOE_OPTION_WAREHOUSE", f"warehouse={warehouse} has # or ? in it; choose another folder")
     database = os.path.join(folder, "catalog.db")
     try:
         os.makedirs(folder, exist_ok=True)
@@ -174,6 +177,11 @@ def _create_namespaces(catalog: Catalog, namespace: tuple[str, ...]) -> None:
                 catalog.create_namespace(namespace[:depth])
 
 
+def secrets_of(settings: TableSettings) -> dict[str, str]:
+    """Return every property that may hold a secret."""
+    return {**settings.catalog_properties, **s3_properties(settings.s3)}
+
+
 def redact(text: str, properties: Mapping[str, str]) -> str:
     """Return ``text`` without the values of secret properties, nor the password inside a URI."""
     for key, value in properties.items():
@@ -185,7 +193,7 @@ def redact(text: str, properties: Mapping[str, str]) -> str:
 @contextlib.contextmanager
 def translated(settings: TableSettings, doing: str) -> Iterator[None]:
     """Turn what a catalog or its storage raises into this project's errors, without secrets in the text."""
-    secrets = {**settings.catalog_properties, **s3_properties(settings.s3)}
+    secrets = secrets_of(settings)
     try:
         yield
     except IcefloeError:

@@ -56,6 +56,8 @@ class Publisher:
     """
 
     load: Callable[[], Table]
+    # Takes secrets out of an error's text.
+    redact: Callable[[str], str]
     policy: RetryPolicy = field(default_factory=RetryPolicy)
     _conflicts: int = 0
     _failures: int = 0
@@ -159,26 +161,30 @@ class Publisher:
         if self._conflicts > self.policy.conflicts:
             raise ConflictError(
                 "ICEFLOE_COMMIT_CONFLICTS",
-                f"{self._conflicts} tries to commit all met another writer's commit; nothing was appended: {error}",
+                f"{self._conflicts} tries to commit all met another writer's commit; nothing was appended: "
+                f"{self.redact(str(error))}",
             ) from error
         self.policy.wait(self._conflicts)
 
     def _failed(self, error: Exception) -> None:
         self._failures += 1
         if self._failures <= self.policy.failures and not _is_final(error):
-            log.warning("try %d at a commit failed: %s: %s", self._failures, type(error).__name__, error)
+            log.warning(
+                "try %d at a commit failed: %s: %s", self._failures, type(error).__name__, self.redact(str(error))
+            )
             self.policy.wait(self._failures)
             return
         if self._unknown is not None:
             raise CommitUnknownError(
                 "ICEFLOE_COMMIT_UNKNOWN",
-                f"a commit may have landed, and the table cannot be read to find out: {error}. Nothing it names was "
-                "deleted; start the query again, which looks first",
+                f"a commit may have landed, and the table cannot be read to find out: {self.redact(str(error))}. "
+                "Nothing it names was deleted; start the query again, which looks first",
             ) from error
         if isinstance(error, IcefloeError):
             raise error
         raise StorageError(
-            "ICEFLOE_COMMIT_FAILED", f"manifests could not be written: {type(error).__name__}: {error}"
+            "ICEFLOE_COMMIT_FAILED",
+            f"manifests could not be written: {type(error).__name__}: {self.redact(str(error))}",
         ) from error
 
 

@@ -15,7 +15,7 @@ from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID, RemoveSnapshotsUpdate
 from pyiceberg.utils.properties import property_as_bool, property_as_int
 
-from icefloe.connector.iceberg_catalog import load_or_create, load_table, open_catalog, translated
+from icefloe.connector.iceberg_catalog import load_or_create, load_table, open_catalog, redact, secrets_of, translated
 from icefloe.connector.iceberg_evolution import difference, evolve, require_fit, stream_to_iceberg
 from icefloe.connector.iceberg_publish import (
     Publisher,
@@ -138,7 +138,11 @@ class IcebergTarget:
             files=files,
             source_offsets=source_offsets,
         )
-        publisher = Publisher(lambda: load_table(self._catalog, self._settings), self._policy)
+        publisher = Publisher(
+            load=lambda: load_table(self._catalog, self._settings),
+            redact=lambda text: redact(text, secrets_of(self._settings)),
+            policy=self._policy,
+        )
         outcome, self._table = publisher.publish(publication, expected_uuid or self.uuid)
         self._fresh = False
         return outcome

@@ -1,0 +1,340 @@
+"""Everything that may go wrong between a record and its snapshot: rows stay equal to the source, each once."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
+from pyiceberg.table import CommitTableResponse
+
+from icefloe.connector.iceberg_table import TableSettings
+from icefloe.errors import CommitUnknownError, ConflictError, StorageError
+from icefloe.state.crash_points import arm
+from support.iceberg_tables import (
+    JOB,
+    Driver,
+    assert_no_file_added_twice,
+    assert_rows_are,
+    at_crash_point,
+)
+
+Commit = Callable[..., CommitTableResponse]
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> TableSettings:
+    return TableSettings("db.events", warehouse=str(tmp_path / "warehouse"))
+
+
+@pytest.fixture
+def driver(settings: TableSettings) -> Iterator[Driver]:
+    driver = Driver.open(settings)
+    yield driver
+    driver.target.close()
+
+
+@pytest.fixture
+def rival(settings: TableSettings, driver: Driver) -> Iterator[Driver]:
+    rival = Driver.open(settings)
+    yield rival
+    rival.target.close()
+
+
+def replace_commit(driver: Driver, monkeypatch: pytest.MonkeyPatch, make: Callable[[Commit], Commit]) -> None:
+    catalog = driver.target.table.catalog
+    monkeypatch.setattr(catalog, "commit_table", make(catalog.commit_table))
+
+
+@pytest.mark.parametrize("error", [CommitStateUnknownException("500"), ConnectionError("reset"), OSError("gone")])
+def test_commit_that_landed_but_lost_its_reply_is_not_repeated(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def losing(commit: Commit) -> Commit:
+        def commit_and_lose(*args: Any) -> CommitTableResponse:
+            commit(*args)
+            raise error
+
+        return commit_and_lose
+
+    replace_commit(driver, monkeypatch, losing)
+    outcome = driver.publish(0)
+    assert outcome.snapshot_id == driver.target.table.refresh().metadata.current_snapshot_id
+    assert (outcome.already, outcome.retries) == (False, 1)
+    assert_rows_are(driver.target.table, [0])
+
+
+def test_commit_that_never_arrived_is_sent_again(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[tuple[Any, ...]] = []
+
+    def dropping(commit: Commit) -> Commit:
+        def drop_first(*args: Any) -> CommitTableResponse:
+            sent.append(args)
+            if len(sent) == 1:
+                raise ConnectionError("refused")
+            return commit(*args)
+
+        return drop_first
+
+    replace_commit(driver, monkeypatch, dropping)
+    assert driver.publish(0).retries == 1
+    assert_rows_are(driver.target.table, [0])
+
+
+@pytest.mark.parametrize("lands", ["before the second try", "after the second try"])
+def test_commit_that_lands_late_does_not_double(
+    driver: Driver, rival: Driver, monkeypatch: pytest.MonkeyPatch, lands: str
+) -> None:
+    held: list[Callable[[], object]] = []
+    catalog = driver.target.table.catalog
+    deliver = catalog.commit_table
+
+    def hold_first(*args: Any) -> CommitTableResponse:
+        if not held:
+            held.append(lambda: deliver(*args))
+            raise CommitStateUnknownException("504")
+        return deliver(*args)
+
+    monkeypatch.setattr(catalog, "commit_table", hold_first)
+    point = "catalog.built" if lands == "before the second try" else "catalog.committed"
+    late: list[BaseException] = []
+
+    def land() -> None:
+        if not held:
+            return
+        try:
+            held[0]()
+        except CommitFailedException as e:
+            late.append(e)
+
+    with at_crash_point(point, land, times=3):
+        outcome = driver.publish(0)
+    assert outcome.retries == (2 if lands == "before the second try" else 1)
+    assert bool(late) == (lands == "after the second try") or late
+    driver.publish(1)
+    assert_rows_are(driver.target.table, [0, 1])
+    assert_no_file_added_twice(driver.target.table)
+
+
+def test_unknown_outcome_with_an_unreadable_table_is_said_and_the_next_driver_looks(
+    driver: Driver, rival: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = driver.files(0)
+    catalog = driver.target.table.catalog
+    deliver, load = catalog.commit_table, catalog.load_table
+    cut = False
+
+    def commit_and_cut(*args: Any) -> CommitTableResponse:
+        nonlocal cut
+        deliver(*args)
+        cut = True
+        raise ConnectionError("reset")
+
+    def load_until_cut(identifier: Any) -> Any:
+        if cut:
+            raise ConnectionError("unreachable")
+        return load(identifier)
+
+    monkeypatch.setattr(catalog, "commit_table", commit_and_cut)
+    monkeypatch.setattr(catalog, "load_table", load_until_cut)
+    with pytest.raises(CommitUnknownError, match=r"^ICEFLOE_COMMIT_UNKNOWN: "):
+        driver.publish(0, files)
+    assert rival.publish(0, files).already
+    assert_rows_are(rival.target.table, [0])
+
+
+def test_environment_that_keeps_failing_before_anything_was_sent_is_a_storage_error(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = driver.files(0)
+
+    def unreachable(identifier: Any) -> Any:
+        raise ConnectionError("unreachable")
+
+    monkeypatch.setattr(driver.target.table.catalog, "load_table", unreachable)
+    with pytest.raises(StorageError, match=r"^ICEFLOE_CATALOG_FAILED: .*unreachable"):
+        driver.publish(0, files)
+
+
+def test_denied_commit_is_not_retried(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = driver.files(0)
+    tries = []
+
+    def denied(identifier: Any) -> Any:
+        tries.append(identifier)
+        raise PermissionError("read-only")
+
+    monkeypatch.setattr(driver.target.table.catalog, "load_table", denied)
+    with pytest.raises(StorageError, match=r"^ICEFLOE_TABLE_DENIED: "):
+        driver.publish(0, files)
+    assert len(tries) == 1
+
+
+def test_half_of_all_tries_meeting_a_second_writer_lose_and_double_nothing(
+    driver: Driver, settings: TableSettings
+) -> None:
+    stranger = Driver.open(settings, job="stranger")
+    chance = random.Random(16)
+    theirs = iter(range(100, 200))
+    written: list[int] = []
+    storming = False
+
+    def storm(point: str) -> None:
+        nonlocal storming
+        if point == "catalog.built" and not storming and chance.random() < 0.5:
+            storming = True
+            written.append(next(theirs))
+            stranger.publish(written[-1])
+            storming = False
+
+    arm(storm)
+    try:
+        conflicts = sum(driver.publish(epoch).conflicts for epoch in range(12))
+    finally:
+        arm(None)
+        stranger.target.close()
+    assert conflicts == len(written) >= 5
+    assert_rows_are(driver.target.table, [*range(12), *written])
+    assert_no_file_added_twice(driver.target.table)
+
+
+def test_tries_that_were_refused_leave_no_manifest_behind(
+    driver: Driver, settings: TableSettings, tmp_path: Path
+) -> None:
+    stranger = Driver.open(settings, job="stranger")
+    with at_crash_point("catalog.built", lambda: stranger.publish(7) and None):
+        driver.publish(0)
+    stranger.target.close()
+    table = driver.target.table.refresh()
+    named = {s.manifest_list for s in table.snapshots()}
+    named |= {m.manifest_path for s in table.snapshots() for m in s.manifests(table.io)}
+    there = {f"file://{path}" for path in (tmp_path / "warehouse").rglob("*.avro")}
+    assert there == named
+
+
+def test_conflicts_without_end_are_an_error_that_appends_nothing(settings: TableSettings) -> None:
+    driver, stranger = Driver.open(settings, conflicts=3), Driver.open(settings, job="stranger")
+    files = driver.files(0)
+    epochs = iter(range(50, 60))
+    with (
+        at_crash_point("catalog.built", lambda: stranger.publish(next(epochs)) and None, times=1),
+        pytest.raises(ConflictError, match=r"^ICEFLOE_COMMIT_CONFLICTS: 1 tries"),
+    ):
+        Driver.open(settings, conflicts=0).publish(0, files)
+    driver.publish(0, files)
+    assert_rows_are(driver.target.table, [0, 50])
+    driver.target.close()
+    stranger.target.close()
+
+
+def test_replay_after_every_snapshot_expired_appends_nothing(driver: Driver, rival: Driver) -> None:
+    files = driver.files(0)
+    driver.publish(0, files)
+    stranger = Driver(driver.target, job="stranger")
+    stranger.publish(1)
+    driver.target.expire_own_snapshots(JOB, 1)
+    table = driver.target.table.refresh()
+    with table.maintenance.expire_snapshots() as expire:
+        expire.by_ids([s.snapshot_id for s in table.snapshots() if s.snapshot_id != table.metadata.current_snapshot_id])
+    outcome = rival.publish(0, files)
+    assert (outcome.already, outcome.snapshot_id) == (True, None)
+    assert_rows_are(driver.target.table, [0, 1])
+
+
+def test_removed_ledger_property_is_found_again_in_the_snapshots(driver: Driver) -> None:
+    driver.publish(0)
+    driver.publish(1)
+    driver.target.table.refresh().transaction().remove_properties(f"icefloe.ledger.{JOB}").commit_transaction()
+    assert driver.target.ledger(JOB) == "1:digest-1"
+    driver.publish(2)
+    assert_rows_are(driver.target.table, range(3))
+
+
+def test_ledger_that_is_gone_altogether_is_refused(driver: Driver) -> None:
+    driver.publish(0)
+    Driver(driver.target, job="stranger").publish(5)
+    table = driver.target.table.refresh()
+    first = table.snapshots()[0].snapshot_id
+    table.maintenance.expire_snapshots().by_id(first).commit()
+    table.refresh().transaction().remove_properties(f"icefloe.ledger.{JOB}").commit_transaction()
+    with pytest.raises(ConflictError, match=r"^ICEFLOE_LEDGER: .*at 0:digest-0, and it is at nothing"):
+        driver.publish(1)
+    assert_rows_are(driver.target.table, [0, 5])
+
+
+def test_restored_checkpoint_is_refused_with_both_values(driver: Driver, rival: Driver) -> None:
+    driver.publish(0)
+    driver.publish(1)
+    rival.ledger = "0:digest-0"
+    with pytest.raises(ConflictError, match=r"^ICEFLOE_LEDGER: record 1:again .*0:digest-0.*1:digest-1"):
+        rival.publish(1, digest="again")
+    assert_rows_are(driver.target.table, [0, 1])
+
+
+def test_wiped_state_of_the_same_job_is_refused(driver: Driver, rival: Driver) -> None:
+    driver.publish(0)
+    with pytest.raises(ConflictError, match=r"^ICEFLOE_LEDGER: .*at nothing, and it is at 0:digest-0"):
+        rival.publish(0, digest="afresh")
+
+
+def test_rows_that_the_owner_rolled_back_stay_out_and_the_stream_goes_on(
+    driver: Driver, rival: Driver, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = driver.publish(0).snapshot_id
+    assert first is not None
+    files = driver.files(1)
+    driver.publish(1, files)
+    driver.target.table.refresh().manage_snapshots().rollback_to_snapshot(first).commit()
+    rival.ledger = "0:digest-0"
+    with caplog.at_level(logging.WARNING):
+        assert rival.publish(1, files).already
+    assert any(record.getMessage().startswith("ICEFLOE_TABLE_ROLLED_BACK") for record in caplog.records)
+    caplog.clear()
+    driver.publish(2)
+    assert len(caplog.records) == 1
+    driver.publish(3)
+    assert len(caplog.records) == 1
+    assert_rows_are(driver.target.table, [0, 2, 3])
+
+
+def test_compaction_and_deletes_by_others_are_tolerated(driver: Driver) -> None:
+    driver.publish(0)
+    driver.publish(1)
+    table = driver.target.table.refresh()
+    table.overwrite(table.scan().to_arrow())
+    driver.publish(2)
+    assert_rows_are(driver.target.table, range(3))
+    driver.target.table.refresh().delete("id = 0")
+    driver.publish(3)
+    assert sorted(driver.target.table.refresh().scan().to_arrow()["id"].to_pylist())[0] == 1
+
+
+def test_record_without_files_makes_no_snapshot_and_the_next_one_expects_the_older_ledger(driver: Driver) -> None:
+    driver.publish(0)
+    outcome = driver.publish(1, [])
+    assert (outcome.already, outcome.snapshot_id) == (False, None)
+    driver.publish(2)
+    table = driver.target.table.refresh()
+    assert len(table.snapshots()) == 2
+    assert_rows_are(table, [0, 2])
+
+
+def test_tags_branches_and_other_writers_snapshots_are_not_expired(driver: Driver) -> None:
+    tagged = driver.publish(0).snapshot_id
+    branched = driver.publish(1).snapshot_id
+    assert tagged is not None
+    assert branched is not None
+    theirs = Driver(driver.target, job="stranger").publish(9).snapshot_id
+    table = driver.target.table.refresh()
+    table.manage_snapshots().create_tag(tagged, "audit").create_branch(branched, "work").commit()
+    for epoch in range(2, 8):
+        driver.publish(epoch)
+    assert driver.target.expire_own_snapshots(JOB, 2) == 4
+    left = {s.snapshot_id for s in driver.target.table.refresh().snapshots()}
+    assert {tagged, branched, theirs} <= left
+    assert len(left) == 5
+    assert_rows_are(driver.target.table, [*range(8), 9])

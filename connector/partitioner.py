@@ -46,6 +46,8 @@ class Partitioner:
         self.schema = schema
         self.mode = mode
         self._paths = [_find_source(field, schema) for field in self.fields]
+        if mode == "path":
+            _refuse_nested(self.fields, self._paths)
         source_types = [pa.int32() if path is None else _type_at(schema, path) for path in self._paths]
         for field, source_type in zip(self.fields, source_types, strict=True):
             _check_type(field, source_type, mode)
@@ -214,6 +216,16 @@ def _type_at(schema: pa.Schema, path: list[int]) -> pa.DataType:
     for index in path[1:]:
         arrow_type = arrow_type.field(index).type
     return arrow_type
+
+
+def _refuse_nested(fields: Sequence[PartitionField], paths: Sequence[list[int] | None]) -> None:
+    for field, path in zip(fields, paths, strict=True):
+        if path is not None and len(path) > 1:
+            raise OptionError(
+                "ICEFLOE_PARTITION_BY",
+                f"partitionBy names {field.source!r}, a part of a column, but a path takes whole columns only: select "
+                "it as a column of its own.",
+            )
 
 
 def _check_type(field: PartitionField, source_type: pa.DataType, mode: str) -> None:

@@ -5,7 +5,7 @@ The plan is made once per pair of schemas; a batch that already fits is passed o
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -14,7 +14,8 @@ import pyarrow as pa
 from icefloe.errors import SchemaError
 from icefloe.schemas.column_matching import match_columns, name_with_hint, unmatched_sources
 from icefloe.schemas.conversions import Conversion, Fit, compile_conversion, fit, refusal
-from icefloe.schemas.types import LIST_ELEMENT, MAP_VALUE, is_list, join_path
+from icefloe.schemas.nested_values import child_fields, child_values
+from icefloe.schemas.types import LIST_ELEMENT, MAP_KEY, MAP_VALUE, is_list, join_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,16 +140,8 @@ def _fill(plan: _ColumnPlan, batch: pa.RecordBatch) -> pa.Array:
 
 
 def _has_required(field: pa.Field) -> bool:
-    return not field.nullable or any(_has_required(child) for child in _value_fields(field.type))
-
-
-def _value_fields(arrow_type: pa.DataType) -> Sequence[pa.Field]:
-    """The fields below a type in which a null may stand; Arrow itself refuses null map keys."""
-    if pa.types.is_struct(arrow_type):
-        return list(arrow_type)
-    if pa.types.is_map(arrow_type):
-        return [arrow_type.item_field]
-    return [arrow_type.value_field] if is_list(arrow_type) else []
+    below = enumerate(child_fields(field.type))
+    return not field.nullable or any(_has_required(c) for i, (_, c) in below if not _is_map_key(field.type, i))
 
 
 def _refuse_nulls(array: pa.Array, field: pa.Field, path: str) -> None:
@@ -158,26 +151,22 @@ def _refuse_nulls(array: pa.Array, field: pa.Field, path: str) -> None:
             f"Column {path!r} is required, and {array.null_count} of {len(array)} values in a batch are null: "
             "filter them out before the sink, or make the column optional.",
         )
-    below = [child for child in _value_fields(field.type) if _has_required(child)]
+    below = [
+        (position, name, child)
+        for position, (name, child) in enumerate(child_fields(field.type))
+        if _has_required(child) and not _is_map_key(field.type, position)
+    ]
     if not below:
         return
     # A null parent has no children, whatever stands in their slots.
     present = array.drop_null() if array.null_count else array
-    if pa.types.is_struct(field.type):
-        for child in below:
-            _refuse_nulls(present.field(field.type.get_field_index(child.name)), child, join_path(path, child.name))
-    elif pa.types.is_map(field.type):
-        _refuse_nulls(_map_values(present), below[0], join_path(path, MAP_VALUE))
-    else:
-        _refuse_nulls(present.flatten(), below[0], join_path(path, LIST_ELEMENT))
+    for position, name, child in below:
+        _refuse_nulls(child_values(present, position), child, join_path(path, name))
 
 
-def _map_values(array: pa.MapArray) -> pa.Array:
-    """The values of the maps in this slice; there is no null among the maps."""
-    if not len(array):
-        return array.items.slice(0, 0)
-    first, last = array.offsets[0].as_py(), array.offsets[len(array)].as_py()
-    return array.items.slice(first, last - first)
+def _is_map_key(arrow_type: pa.DataType, position: int) -> bool:
+    """Arrow itself refuses null keys, and they are always required: not worth a look."""
+    return bool(pa.types.is_map(arrow_type)) and position == 0
 
 
 def _check_types_fit(source: pa.DataType, target: pa.DataType, path: str) -> None:
@@ -196,7 +185,7 @@ def _check_types_fit(source: pa.DataType, target: pa.DataType, path: str) -> Non
     elif nested == "list":
         _check_types_fit(source.value_type, target.value_type, join_path(path, LIST_ELEMENT))
     elif nested == "map":
-        _check_types_fit(source.key_type, target.key_type, join_path(path, "key"))
+        _check_types_fit(source.key_type, target.key_type, join_path(path, MAP_KEY))
         _check_types_fit(source.item_type, target.item_type, join_path(path, MAP_VALUE))
     elif fit(source, target) in (Fit.NARROWS, Fit.UNRELATED):
         raise refusal(None, target, source=source, path=path)

@@ -13,7 +13,7 @@ from icefloe.schemas.iceberg_schema import IcebergField, IcebergSchema
 from icefloe.schemas.types import FIELD_ID_KEY, is_list, join_path
 
 
-def update_field_ids_to_iceberg(arrow_schema: pa.Schema, iceberg_schema_json: Mapping[str, Any]) -> pa.Schema:
+def update_field_ids_to_iceberg(arrow_schema: pa.Schema, iceberg_schema_json: Mapping[str, Any] | str) -> pa.Schema:
     """Set the catalog's field id on every field of ``arrow_schema``: structs, lists and maps nested in each other.
 
     Types, order and nullability stay as they are; a column that matches only without regard to case takes the

@@ -5,6 +5,7 @@ The driver takes the JSON from the catalog and ships it by value; the writer's A
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -57,15 +58,15 @@ class IcebergSchema:
     fields: tuple[IcebergField, ...]
 
     @classmethod
-    def from_json(cls, schema_json: Mapping[str, Any]) -> IcebergSchema:
-        """Read the spec's JSON of a schema (a dict).
+    def from_json(cls, schema_json: Mapping[str, Any] | str) -> IcebergSchema:
+        """Read the spec's JSON of a schema, parsed or as text.
 
         Raises:
             SchemaError: ICEFLOE_SCHEMA_INVALID when a part that the spec demands is missing or of a wrong kind.
         """
         try:
-            fields = tuple(_field_from_json(field) for field in schema_json["fields"])
-            return cls(int(schema_json.get("schema-id", 0)), fields)
+            spec = json.loads(schema_json) if isinstance(schema_json, str) else schema_json
+            return cls(int(spec.get("schema-id", 0)), tuple(_field_from_json(field) for field in spec["fields"]))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise SchemaError(
                 "ICEFLOE_SCHEMA_INVALID", f"The table's schema is not as the Iceberg spec has it: {error!r}."
@@ -89,7 +90,7 @@ class IcebergSchema:
         return next((path for path, field in self.walk() if field.field_id == field_id), None)
 
 
-def arrow_schema_from_iceberg(schema_json: Mapping[str, Any]) -> pa.Schema:
+def arrow_schema_from_iceberg(schema_json: Mapping[str, Any] | str) -> pa.Schema:
     """The writer's Arrow schema for a table whose schema is given as the spec's JSON.
 
     Raises:

@@ -95,7 +95,7 @@ class Committer:
     def complete(self, record: Record) -> Record:
         """Do steps 4 to 7 for a record; repeatable."""
         began = self._clock()
-        self._write_operators(record)  # 4
+        self._backend.write_operators(record)  # 4
         crash_point("commit.operators-written")
         outcome = self.publish(record)  # 5, 6
         crash_point("commit.published")
@@ -151,7 +151,12 @@ class Committer:
             return self._recorded(reports, batch_id, offsets)
 
     def put_record(
-        self, base: Record | None, operators: list[pb.OperatorCheckpointMetadata], payload: sink.SinkRecord, *, tasks: int
+        self,
+        base: Record | None,
+        operators: list[pb.OperatorCheckpointMetadata],
+        payload: sink.SinkRecord,
+        *,
+        tasks: int,
     ) -> Record:
         """Put the record after ``base`` and make sure that it is the head; used by ``finish`` too.
 
@@ -210,7 +215,8 @@ class Committer:
         if head is None:
             raise StateError(
                 "ICEFLOE_STATE_GONE",
-                f"job {self._job_id}: batch {batch_id} was recorded when its tasks ran, and now {self._state.url} has no "
+                f"job {self._job_id}: batch {batch_id} was recorded when its tasks ran, and now {self._state.url} "
+                "has no "
                 "record: the state was removed under the running query; put it back",
             )
         batch = next((r for r in reversed(self._log.chain(head)) if _is_batch(r, batch_id)), None)
@@ -236,7 +242,8 @@ class Committer:
         if not same:
             raise ConflictError(
                 "ICEFLOE_REPLAY_DIFFERS",
-                f"job {self._job_id}: batch {recorded.batch_id} was recorded with {theirs}, and is run again with {ours}: "
+                f"job {self._job_id}: batch {recorded.batch_id} was recorded with {theirs}, and is run again with "
+                f"{ours}: "
                 "the checkpoint or the state was restored from another time; restore both from the same one, "
                 "or start a new job with a new checkpointLocation",
             )
@@ -248,13 +255,6 @@ class Committer:
                 recorded.input_rows,
                 rows,
             )
-
-    # 4
-
-    def _write_operators(self, record: Record) -> None:
-        for operator in record.metadata.operators:
-            if operator.operator_metadata.epoch == record.epoch:
-                self._backend.write_operator_checkpoint_metadata(operator)
 
     # 5, 6
 
@@ -314,7 +314,8 @@ def check_reports(reports: Sequence[TaskReport | None], job_id: str, batch_id: i
     if len(present) != len(reports) or not present:
         raise OptionError(
             "ICEFLOE_TRIGGER_UNSUPPORTED",
-            f"batch {batch_id}: {len(reports) - len(present)} of {len(reports)} tasks sent nothing. A continuous trigger "
+            f"batch {batch_id}: {len(reports) - len(present)} of {len(reports)} tasks sent nothing. A continuous "
+            "trigger "
             "never lets a Python sink write: use a micro-batch trigger such as processingTime or availableNow",
         )
     first = present[0]
@@ -323,7 +324,8 @@ def check_reports(reports: Sequence[TaskReport | None], job_id: str, batch_id: i
         if same != (first.job_id, first.base_epoch, first.base_digest, first.recorded):
             raise ConflictError(
                 "ICEFLOE_TASKS_DISAGREE",
-                f"batch {batch_id}: subtask {first.subtask} started from record {first.base_epoch} of job {first.job_id} "
+                f"batch {batch_id}: subtask {first.subtask} started from record {first.base_epoch} of job "
+                f"{first.job_id} "
                 f"(recorded: {first.recorded}), subtask {report.subtask} from {report.base_epoch} of {report.job_id} "
                 f"(recorded: {report.recorded}): the state changed under the query; restart it",
             )
@@ -342,20 +344,23 @@ def check_batch_id(batch_id: int, *, head_batch_id: int | None, first_batch_id: 
         if first_batch_id is not None and first_batch_id != batch_id:
             raise StateError(
                 "ICEFLOE_STATE_LOST",
-                f"job {job_id}: the state has no record, although batch {first_batch_id} was begun and Spark is at batch "
+                f"job {job_id}: the state has no record, although batch {first_batch_id} was begun and Spark is at "
+                "batch "
                 f"{batch_id}: records were removed; put them back, or start a new job with a new checkpointLocation",
             )
         return False
     if batch_id < head_batch_id:
         raise ConflictError(
             "ICEFLOE_CHECKPOINT_OLDER",
-            f"job {job_id}: Spark runs batch {batch_id}, but the state has recorded batch {head_batch_id}: the checkpoint "
+            f"job {job_id}: Spark runs batch {batch_id}, but the state has recorded batch {head_batch_id}: the "
+            "checkpoint "
             "is older than the state; restore the checkpoint that belongs to it",
         )
     if batch_id > head_batch_id + 1:
         raise ConflictError(
             "ICEFLOE_STATE_OLDER",
-            f"job {job_id}: Spark runs batch {batch_id}, but the last one recorded in the state is {head_batch_id}: the "
+            f"job {job_id}: Spark runs batch {batch_id}, but the last one recorded in the state is {head_batch_id}: "
+            "the "
             "state is older than the checkpoint; restore the state that belongs to it",
         )
     return batch_id == head_batch_id

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("icefloe")
 
-_ARROW_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
-FAST_ARROW_BYTES = "2147483647"
+ARROW_BYTES_KEY = "spark.sql.execution.arrow.maxBytesPerBatch"
+FASTARROW_BYTES_KEY = "2147483647"
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,8 @@ class IcefloeDataSource(DataSource):
         if overwrite:
             raise OptionError(
                 "ICEFLOE_MODE_UNSUPPORTED",
-                'complete mode rewrites the whole result in every batch, and icefloe only appends: use outputMode("append")',
+                "complete mode rewrites the whole result in every batch, and icefloe only appends: use "
+                'outputMode("append")',
             )
         writer = IcefloeStreamWriter(parse_options(self._given), schema.json())
         if not self._planned_ahead:
@@ -119,10 +120,11 @@ _advised = False
 def _advise_arrow_setting(context: TaskContext) -> None:
     """Say once in a process how to get rid of Spark's per-row measuring of Arrow batches."""
     global _advised
-    if not _advised and context.getLocalProperty(_ARROW_BYTES) != FAST_ARROW_BYTES:
+    if not _advised and context.getLocalProperty(ARROW_BYTES_KEY) != FASTARROW_BYTES_KEY:
         _advised = True
         logger.warning(
-            "rows reach this sink up to three times faster with %s=%s: call icefloe.register(spark), or set it yourself",
-            _ARROW_BYTES,
-            FAST_ARROW_BYTES,
+            "rows reach this sink up to three times faster with %s=%s: call icefloe.register(spark), or set it "
+            "yourself",
+            ARROW_BYTES_KEY,
+            FASTARROW_BYTES_KEY,
         )

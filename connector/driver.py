@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from icefloe.connector.checkpoint_log import CheckpointLog
-from icefloe.connector.committer import Committer, CommitSettings, check_target, read_job
+from icefloe.connector.committer import CommitSettings, Committer, check_target, read_job
 from icefloe.connector.file_store import open_file_store
 from icefloe.connector.messages import Base, TaskReport
 from icefloe.connector.options import SinkOptions
@@ -60,7 +60,8 @@ class Driver:
         if self._options.roll_watermark and entry is None:
             raise OptionError(
                 "ICEFLOE_WATERMARK_UNREADABLE",
-                f"rollWatermark reads the watermark from {self._options.checkpoint_location}/offsets, which this process "
+                f"rollWatermark reads the watermark from {self._options.checkpoint_location}/offsets, which this "
+                "process "
                 "cannot read: keep the checkpoint on a disk that the driver can read, or leave rollWatermark out",
             )
         target, plan = self._target_and_plan(job_id or "")
@@ -75,6 +76,17 @@ class Driver:
             batch_id=entry.batch_id if entry else None,
             watermark_us=entry.watermark_ms * 1000 if entry else None,
         )
+
+    def check(self) -> None:
+        """Raise what the first epoch would refuse, and change nothing."""
+        written = written_schema(self._options, self._schema)
+        if self._options.path is not None:
+            self.prepare()
+            return
+        from icefloe.connector.iceberg_table import check_table
+        from icefloe.connector.table_target import table_settings
+
+        check_table(table_settings(self._options), written.arrow)
 
     def commit(self, reports: Sequence[TaskReport | None], batch_id: int) -> Record:
         """Commit a micro-batch from the reports of its tasks."""
@@ -107,9 +119,7 @@ class Driver:
         return TableTarget(table, settings), plan_table(self._options, self._schema, table.plan(written.arrow))
 
 
-def open_target(
-    options: SinkOptions, state: StorageProvider, job_id: str, partition_columns: Sequence[str]
-) -> Target:
+def open_target(options: SinkOptions, state: StorageProvider, job_id: str, partition_columns: Sequence[str]) -> Target:
     """Return the target that the options name, for publishing; a table must exist."""
     if options.path is not None:
         return PathTarget(

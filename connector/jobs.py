@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from icefloe.connector.committer import Committer, CommitSettings, check_target, read_job
+from icefloe.connector.committer import CommitSettings, Committer, check_target, read_job
 from icefloe.connector.driver import open_target
 from icefloe.connector.messages import sink_record
 from icefloe.connector.options import SinkOptions, absolute_url, parse_options

@@ -25,7 +25,8 @@ def pre_commits(operator: pb.OperatorCheckpointMetadata) -> list[sink.DataFile]:
     if message.commit_data_version > PRECOMMIT_VERSION:
         raise StateVersionError(
             "ICEFLOE_STATE_NEWER",
-            f"the pre-commits of epoch {operator.operator_metadata.epoch} are of version {message.commit_data_version}, "
+            f"the pre-commits of epoch {operator.operator_metadata.epoch} are of version "
+            f"{message.commit_data_version}, "
             f"this release reads up to {PRECOMMIT_VERSION}: use the release that wrote them",
             found=message.commit_data_version,
             supported=PRECOMMIT_VERSION,

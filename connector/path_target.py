@@ -91,7 +91,8 @@ class PathTarget:
             raise ConflictError(
                 "ICEFLOE_LEDGER_CONFLICT",
                 f"job {publication.job_id}: record {publication.epoch} expects the ledger of {self._ledgers.url} at "
-                f"{publication.expected_ledger or 'nothing'!r}, but it is at {found or 'nothing'!r}: the checkpoint and "
+                f"{publication.expected_ledger or 'nothing'!r}, but it is at {found or 'nothing'!r}: the checkpoint "
+                "and "
                 "state were restored or copied, and another history has published here; use the newer one, "
                 "or start a new job with a new checkpointLocation",
             )

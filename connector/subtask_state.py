@@ -116,7 +116,8 @@ class SubtaskState:
         if rows != message.pending_rows:
             raise CorruptStateError(
                 "ICEFLOE_PENDING_ROWS",
-                f"in-flight file {message.file_id} has {message.pending_rows} pending rows, but {rows} are in its state",
+                f"in-flight file {message.file_id} has {message.pending_rows} pending rows, but {rows} are in its "
+                "state",
             )
 
     def next_sequence(self) -> int:

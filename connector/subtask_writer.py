@@ -7,20 +7,20 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from types import TracebackType
 
 import pyarrow as pa
 
 from icefloe.connector.committer import now_us
-from icefloe.connector.data_names import data_name, file_id
+from icefloe.connector.data_names import file_id
 from icefloe.connector.file_store import FileStore
-from icefloe.connector.in_flight_file import FileContext, InFlightFile
+from icefloe.connector.in_flight_file import InFlightFile
 from icefloe.connector.messages import Base
 from icefloe.connector.partitioner import PartitionKey
 from icefloe.connector.roll_policy import RollReason
 from icefloe.connector.subtask_state import StoredFile, SubtaskState
-from icefloe.connector.write_plan import WritePlan, described_format, described_schema, writer_fingerprint
+from icefloe.connector.write_plan import WritePlan, writer_fingerprint
 from icefloe.connector.writer_stats import FsEventLogger
 from icefloe.errors import StateError
 from icefloe.proto import sink_pb2 as sink

@@ -58,7 +58,8 @@ def _check_epoch(settings: EpochSettings, base: Base, info: TaskInfo, batch_id: 
     if base.job_id != info.job_id or settings.batch_id not in (None, batch_id):
         raise ConflictError(
             "ICEFLOE_CHECKPOINT_MIXED",
-            f"Spark runs batch {batch_id} of job {info.job_id}, but checkpointLocation holds batch {settings.batch_id} of "
+            f"Spark runs batch {batch_id} of job {info.job_id}, but checkpointLocation holds batch "
+            f"{settings.batch_id} of "
             f"job {base.job_id}: give the sink the checkpointLocation that the query itself uses",
         )
 

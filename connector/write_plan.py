@@ -1,4 +1,4 @@
-"""What the driver decides for the tasks of an epoch, as plain values: schema, partitioning, format, policies, places."""
+"""What the driver decides for the tasks of an epoch, as plain values: schema, partitions, format, policies, places."""
 
 from __future__ import annotations
 

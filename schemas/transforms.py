@@ -78,6 +78,8 @@ class Transform:
 
     def result_type(self, arrow_type: pa.DataType) -> pa.DataType:
         """The Arrow type of the values that ``apply`` gives for a column of this type."""
+        if self.kind is TransformKind.TRUNCATE and _is_integer(arrow_type) and arrow_type.bit_width < 32:
+            return pa.int32()
         if self.kind in (TransformKind.IDENTITY, TransformKind.TRUNCATE, TransformKind.VOID):
             return arrow_type
         return pa.date32() if self.kind is TransformKind.DAY else pa.int32()
@@ -229,11 +231,8 @@ def _unknown_transform(text: str) -> SchemaError:
 def _for_core(array: pa.Array, kind: TransformKind) -> pa.Array:
     """The array in a type that ``pyiceberg_core`` takes, with the same values."""
     arrow_type = array.type
-    if pa.types.is_timestamp(arrow_type) and (arrow_type.tz not in (None, "UTC") or arrow_type.unit in ("s", "ms")):
-        # Year and month would otherwise be those of the zone's own calendar.
-        return array.cast(pa.timestamp("us" if arrow_type.unit != "ns" else "ns", arrow_type.tz and "UTC"))
-    if pa.types.is_timestamp(arrow_type) and arrow_type.unit == "ns" and kind is TransformKind.HOUR:
-        return _floor_to_us(array)
+    if pa.types.is_timestamp(arrow_type):
+        return _in_utc(array, floor_to_us=kind is TransformKind.HOUR)
     if pa.types.is_integer(arrow_type) and arrow_type.bit_width < 32:
         return array.cast(pa.int32())
     if arrow_type == pa.string_view():
@@ -243,9 +242,13 @@ def _for_core(array: pa.Array, kind: TransformKind) -> pa.Array:
     return array
 
 
-def _floor_to_us(array: pa.Array) -> pa.Array:
-    flooring = pc.floor_temporal(array, unit="microsecond")
-    return flooring.cast(pa.timestamp("us", array.type.tz))
+def _in_utc(array: pa.Array, *, floor_to_us: bool) -> pa.Array:
+    """Timestamps as microseconds or nanoseconds in UTC: year and month would else be those of the zone's calendar."""
+    unit, zone = array.type.unit, array.type.tz and "UTC"
+    array = array.cast(pa.timestamp(unit, zone))
+    if unit == "ns" and floor_to_us:
+        array = pc.floor_temporal(array, unit="microsecond")
+    return array if unit == "ns" and not floor_to_us else array.cast(pa.timestamp("us", zone))
 
 
 def _is_primitive(arrow_type: pa.DataType) -> bool:

@@ -21,6 +21,8 @@ from pyiceberg.exceptions import (
     UnauthorizedError,
 )
 from pyiceberg.io import PY_IO_IMPL, load_file_io
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table, TableProperties
 
 from icefloe.connector.iceberg_evolution import partition_spec_of, stream_to_iceberg
@@ -49,9 +51,13 @@ def open_catalog(settings: TableSettings) -> Catalog:
     Raises ``OptionError`` when there is no such catalog or its configuration is incomplete, ``StorageError`` when it
     does not answer.
     """
+    if len([part for part in settings.identifier.split(".") if part]) < 2:
+        raise OptionError(
+            "ICEFLOE_OPTION_TABLE", f"table={settings.identifier} has no namespace; write it as namespace.table"
+        )
     properties = secrets_of(settings)
-    if settings.warehouse and settings.catalog_name is None and not settings.catalog_properties:
-        return _open_embedded(settings.warehouse, properties)
+    if _is_embedded(settings):
+        return _open_embedded(_local_folder(settings.warehouse or ""), properties)
     if settings.warehouse:
         properties.setdefault("warehouse", settings.warehouse)
     with translated(settings, f"opening the catalog {settings.catalog_name or '(default)'}"):
@@ -70,7 +76,11 @@ def s3_properties(s3: Mapping[str, str]) -> dict[str, str]:
     return {key if key.startswith("s3.") else f"s3.{key}": value for key, value in s3.items()}
 
 
-def _open_embedded(warehouse: str, properties: dict[str, str]) -> Catalog:
+def _is_embedded(settings: TableSettings) -> bool:
+    return bool(settings.warehouse) and settings.catalog_name is None and not settings.catalog_properties
+
+
+def _local_folder(warehouse: str) -> str:
     parts = urlsplit(warehouse)
     if parts.scheme not in ("", "file"):
         raise OptionError(
@@ -82,7 +92,15 @@ def _open_embedded(warehouse: str, properties: dict[str, str]) -> Catalog:
     if any(character in folder for character in "#?"):
         # Table locations are URIs, and readers cut them at these characters.
         raise OptionError("ICEFLOE_OPTION_WAREHOUSE", f"warehouse={warehouse} has # or ? in it; choose another folder")
-    database = os.path.join(folder, "catalog.db")
+    return folder
+
+
+def _database(folder: str) -> str:
+    return os.path.join(folder, "catalog.db")
+
+
+def _open_embedded(folder: str, properties: dict[str, str]) -> Catalog:
+    database = _database(folder)
     try:
         os.makedirs(folder, exist_ok=True)
         # WAL is a property of the file: readers of other processes then never block a commit.
@@ -149,21 +167,32 @@ def load_or_create(catalog: Catalog, settings: TableSettings, stream_schema: pa.
     return load_table(catalog, settings)
 
 
-def _create(catalog: Catalog, settings: TableSettings, stream_schema: pa.Schema) -> None:
-    identifier = Catalog.identifier_to_tuple(settings.identifier)
-    if len(identifier) < 2:
-        raise OptionError(
-            "ICEFLOE_OPTION_TABLE", f"table={settings.identifier} has no namespace; write it as namespace.table"
+def is_new_warehouse(settings: TableSettings) -> bool:
+    """Whether the settings name an embedded catalog that nothing has been written to."""
+    return _is_embedded(settings) and not os.path.exists(_database(_local_folder(settings.warehouse or "")))
+
+
+def check_creation(settings: TableSettings, schema: Schema) -> PartitionSpec:
+    """Return the spec of the table to be created. Raises what creating it would raise, before anything is done."""
+    if not settings.create:
+        raise NotFoundError(
+            "ICEFLOE_TABLE_NOT_FOUND", f"there is no table {settings.identifier}; create it, or set createTable=true"
         )
-    properties = {**HYGIENE, **settings.table_properties}
+    properties = settings.table_properties
     version = properties.get(TableProperties.FORMAT_VERSION, "2")
     if version not in ("1", "2"):
         raise OptionError(
             "ICEFLOE_TABLE_VERSION",
             f"tableProperty.format-version={version} cannot be written; use 2, or leave it out",
         )
+    return partition_spec_of(settings.partition_by, schema)
+
+
+def _create(catalog: Catalog, settings: TableSettings, stream_schema: pa.Schema) -> None:
     schema = stream_to_iceberg(stream_schema)
-    spec = partition_spec_of(settings.partition_by, schema)
+    spec = check_creation(settings, schema)
+    identifier = Catalog.identifier_to_tuple(settings.identifier)
+    properties = {**HYGIENE, **settings.table_properties}
     with translated(settings, "creating the table"):
         _create_namespaces(catalog, identifier[:-1])
         with contextlib.suppress(TableAlreadyExistsError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Sequence
 from types import TracebackType
@@ -15,7 +16,16 @@ from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID, RemoveSnapshotsUpdate
 from pyiceberg.utils.properties import property_as_bool, property_as_int
 
-from icefloe.connector.iceberg_catalog import load_or_create, load_table, open_catalog, redact, secrets_of, translated
+from icefloe.connector.iceberg_catalog import (
+    check_creation,
+    is_new_warehouse,
+    load_or_create,
+    load_table,
+    open_catalog,
+    redact,
+    secrets_of,
+    translated,
+)
 from icefloe.connector.iceberg_evolution import difference, evolve, require_fit, stream_to_iceberg
 from icefloe.connector.iceberg_publish import (
     Publisher,
@@ -26,17 +36,33 @@ from icefloe.connector.iceberg_publish import (
 )
 from icefloe.connector.table_plan import PartitionFieldPlan, TablePlan, TableSettings
 from icefloe.connector.targets import Publication, PublishOutcome
-from icefloe.errors import ConflictError, OptionError
+from icefloe.errors import ConflictError, NotFoundError, OptionError, StorageError
 from icefloe.proto import sink_pb2
 from icefloe.state.crash_points import crash_point
 
-__all__ = ["IcebergTarget", "PublishOutcome", "RetryPolicy", "TablePlan", "TableSettings"]
+__all__ = ["IcebergTarget", "PublishOutcome", "RetryPolicy", "TablePlan", "TableSettings", "check_table"]
 
 log = logging.getLogger(__name__)
 
 _EVOLUTION_TRIES = 10
 # What tasks need to reach the data: PyIceberg's names for S3 settings, also those that a catalog vends.
 _STORAGE_PREFIXES = ("s3.", "client.")
+
+
+def check_table(settings: TableSettings, stream_schema: pa.Schema) -> None:
+    """Raise what ``open`` and ``plan`` would raise for this stream, and change nothing, not even a folder."""
+    stream = stream_to_iceberg(stream_schema)
+    if is_new_warehouse(settings):
+        check_creation(settings, stream)
+        return
+    with contextlib.closing(open_catalog(settings)) as catalog:
+        try:
+            table = load_table(catalog, settings)
+        except NotFoundError:
+            check_creation(settings, stream)
+            return
+    found = difference(stream, table.metadata.schema())
+    require_fit(found, settings.identifier, merge=settings.merge_schema)
 
 
 class IcebergTarget:
@@ -99,12 +125,6 @@ class IcebergTarget:
         self._evolve(stream_to_iceberg(stream_schema))
         return self._describe()
 
-    def check(self, stream_schema: pa.Schema) -> None:
-        """Raise what ``plan`` would raise, and change nothing."""
-        self._refresh()
-        found = difference(stream_to_iceberg(stream_schema), self._table.metadata.schema())
-        require_fit(found, self._settings.identifier, merge=self._settings.merge_schema)
-
     def ledger(self, job_id: str) -> str | None:
         """Return the job's ledger value as the table has it now: ``<epoch>:<record digest>``, or None."""
         self._reload()
@@ -152,8 +172,8 @@ class IcebergTarget:
 
         Does something only once half as many again have gathered, so it may be called after every commit. Tags, other
         branches, what they build on, and other writers' snapshots are left alone; so are the rows. A conflict with
-        another writer leaves it for the next time. Manifest lists of expired snapshots are deleted unless
-        ``gc.enabled`` is false.
+        another writer, or a catalog that fails, leaves it for the next time: no row depends on it. Manifest lists of
+        expired snapshots are deleted unless ``gc.enabled`` is false.
         """
         keep = max(1, keep)
         expirable = self._expirable(job_id, keep)
@@ -166,12 +186,12 @@ class IcebergTarget:
             AssertTableUUID(uuid=metadata.table_uuid),
             AssertRefSnapshotId.model_validate({"ref": MAIN_BRANCH, "snapshot-id": metadata.current_snapshot_id}),
         )
-        with translated(self._settings, "expiring snapshots"):
-            try:
+        try:
+            with translated(self._settings, "expiring snapshots"):
                 self._table._do_commit((removal,), requirements)
-            except CommitFailedException:
-                log.info("snapshots were not expired: another writer was faster")
-                return 0
+        except StorageError as e:
+            log.warning("snapshots were not expired, the next commits try again: %s", e)
+            return 0
         crash_point("catalog.expired")
         if property_as_bool(metadata.properties, "gc.enabled", True):
             self._delete(lists)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from icefloe.errors import ConflictError, CorruptStateError, FencedError, NotFoundError, StateError
 from icefloe.proto.state_pb2 import CheckpointMetadata
-from icefloe.state.object_names import ObjectKind, checkpoints_prefix, parse, record_name
+from icefloe.state.object_names import ObjectKind, checkpoints_prefix, epoch_prefix, parse, record_name
 from icefloe.state.record_cache import DigestCache
 from icefloe.state.sealing import FORMAT_VERSION, newer_format, seal, unseal
 from icefloe.state.storage import ChecksPutIfAbsent, StorageProvider
@@ -72,16 +72,16 @@ class RecordLog:
 
         Raises ``FencedError`` when a newer driver owns the job; the caller must touch nothing then.
         """
-        name = record_name(self._job_id, record.epoch)
-        # Keys above the epoch's folder name, which is a proper prefix of the record's name.
-        epochs = [*self._list_epochs(after=name.rpartition("/")[0])]
-        if epochs and epochs[-1] > record.epoch:
+        epochs = {*self._list_epochs(after=epoch_prefix(self._job_id, record.epoch))}
+        highest = max(epochs, default=record.epoch)
+        if highest > record.epoch:
             raise FencedError(
                 "ICEFLOE_FENCED",
-                f"record {epochs[-1]} of job {self._job_id} in {self._storage.url} is above record {record.epoch} of "
+                f"record {highest} of job {self._job_id} in {self._storage.url} is above record {record.epoch} of "
                 "this driver: a newer driver owns the job, this one must stop",
             )
         if record.epoch not in epochs:
+            name = record_name(self._job_id, record.epoch)
             raise CorruptStateError(
                 "ICEFLOE_RECORD_MISSING", f"{self._where(name)} was created and is gone: something else deletes state"
             )
@@ -128,7 +128,7 @@ class RecordLog:
 
     def epochs(self) -> list[int]:
         """Return the epochs that have a record, void ones included, lowest first: one listing."""
-        return [*self._list_epochs()]
+        return sorted(self._list_epochs())
 
     def chain(self, head: Record) -> list[Record]:
         """Return ``head`` and the records below it that are not void, highest first.

@@ -20,6 +20,8 @@ T = TypeVar("T")
 # What one PutObject takes, and what one DeleteObjects takes.
 MAX_PUT_BYTES = 5 * 1024**3
 _DELETE_KEYS = 1000
+# The largest page that stores give.
+_LIST_KEYS = 1000
 
 
 class S3Storage:
@@ -110,7 +112,7 @@ class S3Storage:
         )
 
     def list(self, prefix: str = "", *, after: str = "") -> Iterator[ObjectInfo]:
-        parameters: dict[str, Any] = {"Bucket": self._bucket, "Prefix": self._prefix + prefix}
+        parameters: dict[str, Any] = {"Bucket": self._bucket, "Prefix": self._prefix + prefix, "MaxKeys": _LIST_KEYS}
         if after:
             parameters["StartAfter"] = self._prefix + after
         while True:

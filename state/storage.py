@@ -63,8 +63,10 @@ class StorageProvider(Protocol):
     def list(self, prefix: str = "", *, after: str = "") -> Iterator[ObjectInfo]:
         """Yield the objects whose key starts with ``prefix`` and sorts above ``after``, in key order.
 
-        Unfinished writes are never among them. What is added or deleted while the listing runs may or may not show;
-        what was there before it began and still is, does.
+        ``after`` is a key, or a prefix with its slash at the end. Stores that keep folders (SeaweedFS) order by folder,
+        so ``a/b`` may come before ``a-b``: callers rely only on the order of names of one length. Unfinished writes are
+        never among them. What is added or deleted while the listing runs may or may not show; what was there before it
+        began and still is, does.
         """
         ...
 

@@ -245,7 +245,8 @@ class InFlightFile:
                 self._name_in_progress(result, in_progress_name(self._ctx.info.job_id, self.name))
         else:
             assert self._outlet is not None
-            rest = [*self._writer.buffer.take(self._writer.buffered_bytes), closing_bytes(footer)]
+            rest: list[bytes | memoryview] = [*self._writer.buffer.take(self._writer.buffered_bytes)]
+            rest.append(closing_bytes(footer))
             if isinstance(self._outlet, PartOutlet):
                 self._note_upload(result, *self._outlet.finish(rest))
             else:

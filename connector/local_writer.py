@@ -117,9 +117,10 @@ class ParquetLocalWriter:
         if batch.num_rows:
             self._stats.wrote(now_us=self._clock())
             index = self._schema.timestamp_index
-            if index is not None and self._stats.representative_timestamp_us is None:
+            known = self._stats.representative_timestamp_us is not None
+            if index is not None and not known and batch.column(index)[0].is_valid:
                 self._stats.representative_timestamp_us = representative_timestamp(batch.column(index))
-        return batch.num_rows
+        return int(batch.num_rows)
 
     def sync(self) -> int:
         self.writer.settle()

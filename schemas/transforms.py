@@ -232,7 +232,7 @@ def _for_core(array: pa.Array, kind: TransformKind) -> pa.Array:
     """The array in a type that ``pyiceberg_core`` takes, with the same values."""
     arrow_type = array.type
     if pa.types.is_timestamp(arrow_type):
-        return _in_utc(array, floor_to_us=kind is TransformKind.HOUR)
+        return _in_utc(array)
     if pa.types.is_integer(arrow_type) and arrow_type.bit_width < 32:
         return array.cast(pa.int32())
     if arrow_type == pa.string_view():
@@ -242,13 +242,14 @@ def _for_core(array: pa.Array, kind: TransformKind) -> pa.Array:
     return array
 
 
-def _in_utc(array: pa.Array, *, floor_to_us: bool) -> pa.Array:
-    """Timestamps as microseconds or nanoseconds in UTC: year and month would else be those of the zone's calendar."""
-    unit, zone = array.type.unit, array.type.tz and "UTC"
-    array = array.cast(pa.timestamp(unit, zone))
-    if unit == "ns" and floor_to_us:
+def _in_utc(array: pa.Array) -> pa.Array:
+    """Timestamps as microseconds in UTC: year and month would else be those of the zone's own calendar."""
+    zone = array.type.tz and "UTC"
+    array = array.cast(pa.timestamp(array.type.unit, zone))
+    if array.type.unit == "ns":
+        # Down, also before 1970: pyiceberg_core would cut towards zero for bucket, and takes none for hour.
         array = pc.floor_temporal(array, unit="microsecond")
-    return array if unit == "ns" and not floor_to_us else array.cast(pa.timestamp("us", zone))
+    return array.cast(pa.timestamp("us", zone))
 
 
 def _is_primitive(arrow_type: pa.DataType) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -16,6 +15,7 @@ from icefloe.connector.checkpoint_log import OffsetEntry
 from icefloe.connector.messages import NO_EPOCH, OPERATOR_ID, TaskReport, sink_record
 from icefloe.connector.operator_state import carried_to, pre_commits
 from icefloe.connector.targets import Publication, PublishOutcome, Target, ledger_value
+from icefloe.connector.writer_stats import now_us
 from icefloe.errors import ConflictError, FencedError, OptionError, StateError
 from icefloe.proto import sink_pb2 as sink
 from icefloe.proto import state_pb2 as pb
@@ -39,11 +39,6 @@ class CommitSettings:
 
     keep_epochs: int
     public_options: Mapping[str, str]
-
-
-def now_us() -> int:
-    """Return the wall clock in microseconds."""
-    return time.time_ns() // 1000
 
 
 class Committer:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("icefloe")
 
 ARROW_BYTES_KEY = "spark.sql.execution.arrow.maxBytesPerBatch"
-FASTARROW_BYTES_KEY = "2147483647"
+FAST_ARROW_BYTES = "2147483647"
 
 
 @dataclass(frozen=True)
@@ -120,11 +120,11 @@ _advised = False
 def _advise_arrow_setting(context: TaskContext) -> None:
     """Say once in a process how to get rid of Spark's per-row measuring of Arrow batches."""
     global _advised
-    if not _advised and context.getLocalProperty(ARROW_BYTES_KEY) != FASTARROW_BYTES_KEY:
+    if not _advised and context.getLocalProperty(ARROW_BYTES_KEY) != FAST_ARROW_BYTES:
         _advised = True
         logger.warning(
             "rows reach this sink up to three times faster with %s=%s: call icefloe.register(spark), or set it "
             "yourself",
             ARROW_BYTES_KEY,
-            FASTARROW_BYTES_KEY,
+            FAST_ARROW_BYTES,
         )

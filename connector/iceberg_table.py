@@ -123,7 +123,7 @@ class IcebergTarget:
         """
         self._refresh()
         self._evolve(stream_to_iceberg(stream_schema))
-        return self._describe()
+        return self.describe()
 
     def ledger(self, job_id: str) -> str | None:
         """Return the job's ledger value as the table has it now: ``<epoch>:<record digest>``, or None."""
@@ -245,7 +245,8 @@ class IcebergTarget:
                     self._policy.wait(tries)
             self._reload()
 
-    def _describe(self) -> TablePlan:
+    def describe(self) -> TablePlan:
+        """Return the plan for files that are in flight already; no stream's schema is looked at."""
         metadata = self._table.metadata
         properties = metadata.properties
         if custom := properties.get(TableProperties.WRITE_PY_LOCATION_PROVIDER_IMPL):

@@ -19,6 +19,7 @@ class RollReason(StrEnum):
     INACTIVITY = "inactivity"
     WATERMARK = "watermark"
     FINGERPRINT = "fingerprint"
+    MAX_OPEN_FILES = "maxOpenFiles"
     FINISH = "finish"
 
 

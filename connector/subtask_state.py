@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import pyarrow as pa
@@ -53,6 +53,31 @@ class StoredFile:
     writer: sink.WriterDescription
 
 
+@dataclass(slots=True)
+class ParkedRows:
+    """The rows of one file in the pending table: runs of sequence numbers, in order."""
+
+    key: int
+    # First sequence that counts; rows of the key below it are encoded.
+    first: int
+    runs: list[tuple[int, int]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, message: sink.InFlightFile) -> ParkedRows:
+        """Return what the base record says of a file: one run, however many state files it stands in."""
+        runs = [(message.pending_from, message.pending_rows)] if message.pending_rows else []
+        return cls(message.pending_key, message.pending_from, runs)
+
+    def consume(self, rows: int, *, next_sequence: int) -> None:
+        """Drop the first ``rows``, which are in row groups now. A row group always takes whole runs."""
+        while rows and self.runs:
+            _, length = self.runs.pop(0)
+            rows -= length
+        if rows:
+            raise StateError("ICEFLOE_PENDING_ROWS", f"{rows} pending rows of key {self.key} were taken in part")
+        self.first = self.runs[0][0] if self.runs else next_sequence
+
+
 class SubtaskState:
     """Restores, changes and checkpoints the sink's three state tables for one attempt of one subtask (R1, R8)."""
 
@@ -68,6 +93,8 @@ class SubtaskState:
         self._epoch = epoch
         self._schema = _pending_schema(data_schema)
         self._position = 0
+        # Arrow bytes that were parked and are still in memory.
+        self.unflushed_bytes = 0
         self._manager = TableManager.open(
             info,
             _CONFIGS,
@@ -104,29 +131,19 @@ class SubtaskState:
         footer = self._recovery.get(_footer_key(message.file_id))
         return StoredFile(message, footer.footer if footer is not None else None, writer)
 
-    def pending_rows(self, message: sink.InFlightFile) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a file that are durable and not encoded, in the order in which they came.
-
-        Raises ``CorruptStateError`` where there are not exactly as many as the file's state says.
-        """
-        rows = 0
-        for batch in self._pending.scan(min_time=message.pending_from, key=message.pending_key):
-            rows += batch.num_rows
+    def parked(self, rows: ParkedRows) -> Iterator[pa.RecordBatch]:
+        """Yield the parked rows of a file in the order in which they came; only what can hold them is read."""
+        for batch in self._pending.scan(min_time=rows.first, key=rows.key):
             yield batch.drop_columns([SEQUENCE, KEY])
-        if rows != message.pending_rows:
-            raise CorruptStateError(
-                "ICEFLOE_PENDING_ROWS",
-                f"in-flight file {message.file_id} has {message.pending_rows} pending rows, but {rows} are in its "
-                "state",
-            )
 
     def next_sequence(self) -> int:
         """Return the sequence that the next parked row gets: above every one that an earlier epoch gave."""
         return (self._epoch << _POSITION_BITS) + self._position
 
-    def park(self, pending_key: int, batches: Iterable[pa.RecordBatch]) -> None:
+    def park(self, rows: ParkedRows, batches: Iterable[pa.RecordBatch]) -> None:
         """Add rows of a file to its pending rows; durable with the next checkpoint, or with ``flush``."""
         for batch in batches:
+            rows.runs.append((self.next_sequence(), batch.num_rows))
             start = self.next_sequence()
             self._position += batch.num_rows
             if self._position >= 1 << _POSITION_BITS:
@@ -134,13 +151,15 @@ class SubtaskState:
             columns = [
                 *batch.columns,
                 pa.arange(start, start + batch.num_rows),
-                pa.repeat(pa.scalar(pending_key, pa.uint64()), batch.num_rows),
+                pa.repeat(pa.scalar(rows.key, pa.uint64()), batch.num_rows),
             ]
             self._pending.insert(pa.RecordBatch.from_arrays(columns, schema=self._schema))
+            self.unflushed_bytes += batch.nbytes
 
     def flush(self) -> None:
         """Write what was parked to storage and let go of it: memory is needed."""
         self._pending.flush()
+        self.unflushed_bytes = 0
 
     def keep(self, message: sink.InFlightFile, footer: bytes | None, writer: sink.WriterDescription) -> None:
         """Record how far an in-flight file has come; a footer of None has not changed."""
@@ -160,7 +179,7 @@ class SubtaskState:
         self._pending.remove_key(pending_key)
 
     def checkpoint(
-        self, *, min_epoch: int, watermark_us: int | None, rolled: Sequence[sink.DataFile], then_stop: bool = False
+        self, *, min_epoch: int, rolled: Sequence[sink.DataFile], then_stop: bool
     ) -> pb.OperatorCheckpointMetadata:
         """Write what changed and return the metadata that the record takes up; names every segment still needed."""
         live = [entry.file for _, entry in self._recovery.items() if entry.WhichOneof("entry") == "file"]
@@ -168,7 +187,8 @@ class SubtaskState:
         if rolled:
             data = sink.PreCommits(files=rolled).SerializeToString(deterministic=True)
             self._manager.get_global_keyed_state(PRECOMMIT).set_commit_data(data, PRECOMMIT_VERSION)
-        metadata = self._manager.checkpoint(self._epoch, min_epoch, watermark_us, then_stop)
+        # No watermark: pending rows leave with the record that names the file they are in, never by event time.
+        metadata = self._manager.checkpoint(self._epoch, min_epoch, None, then_stop)
         segments = [segment.name for message in live for segment in message.segments]
         sources = [segment.name for file in rolled for segment in file.sources]
         metadata.referenced_names.extend(sorted({*segments, *sources}))

@@ -5,6 +5,7 @@ Everything here takes a ``TaskInfo`` and plain values: Spark is met only in data
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections import OrderedDict
 from collections.abc import Callable
@@ -12,16 +13,16 @@ from types import TracebackType
 
 import pyarrow as pa
 
-from icefloe.connector.committer import now_us
-from icefloe.connector.data_names import file_id
+from icefloe.connector.data_names import data_name, file_id
+from icefloe.connector.file_context import FileContext
 from icefloe.connector.file_store import FileStore
 from icefloe.connector.in_flight_file import InFlightFile
 from icefloe.connector.messages import Base
 from icefloe.connector.partitioner import PartitionKey
 from icefloe.connector.roll_policy import RollReason
-from icefloe.connector.subtask_state import StoredFile, SubtaskState
-from icefloe.connector.write_plan import WritePlan, writer_fingerprint
-from icefloe.connector.writer_stats import FsEventLogger
+from icefloe.connector.subtask_state import ParkedRows, StoredFile, SubtaskState
+from icefloe.connector.write_plan import WritePlan, described_format, described_schema, writer_fingerprint
+from icefloe.connector.writer_stats import FsEventLogger, now_us
 from icefloe.errors import StateError
 from icefloe.proto import sink_pb2 as sink
 from icefloe.proto import state_pb2 as pb
@@ -76,10 +77,23 @@ class SubtaskWriter:
         self._clock = clock
         self._events = FsEventLogger()
         self._writer = plan.writer()
-        self._fingerprint = writer_fingerprint(self._writer)
         self._partitioner = plan.partitioner()
         self._normalizer: BatchNormalizer | None = None
-        self._context = self._new_context(self._writer, straight=plan.roll.every_batch)
+        self._context = FileContext(
+            info=info,
+            epoch=self._epoch,
+            state=state,
+            files=files,
+            format=plan.format,
+            schema=plan.data_schema(),
+            fingerprint=writer_fingerprint(self._writer),
+            straight=plan.roll.every_batch,
+            publish_later=plan.table is None,
+            metrics_config=plan.properties,
+            part_size_bytes=plan.part_size_bytes,
+            clock=clock,
+            events=self._events,
+        )
         self._state = SubtaskState(
             info,
             state,
@@ -90,9 +104,15 @@ class SubtaskWriter:
         crash_point("task.state-restored")
         # Files that take rows, those written longest ago first; several of one partition after an adoption (R8).
         self._open: OrderedDict[PartitionKey, list[InFlightFile]] = OrderedDict()
+        # Partitions whose rows are parked in state, because too many files were open.
+        self._idle: dict[PartitionKey, list[InFlightFile]] = {}
+        # Files whose fingerprint is another one: they take no more rows.
         self._retired: list[InFlightFile] = []
         self._rolled: list[sink.DataFile] = []
+        self._parked: dict[str, ParkedRows] = {}
+        self._writers: dict[str, sink.WriterDescription] = {}
         self._began = 0
+        self._named = 0
         self.input_rows = 0
         self.input_bytes = 0
         for stored in self._state.files():
@@ -160,55 +180,77 @@ class SubtaskWriter:
         for _, file in self._files():
             self._suspend(file)
         crash_point("task.suspended")
-        return self._state.checkpoint(
-            min_epoch=self._base.min_epoch,
-            watermark_us=self._watermark_us,
-            rolled=self._rolled,
-            then_stop=then_stop,
-        )
+        return self._state.checkpoint(min_epoch=self._base.min_epoch, rolled=self._rolled, then_stop=then_stop)
 
     def _files(self) -> list[tuple[PartitionKey, InFlightFile]]:
-        return [(key, file) for key, files in self._open.items() for file in files]
+        return [(key, file) for held in (self._open, self._idle) for key, files in held.items() for file in files]
 
     def _file_for(self, key: PartitionKey) -> InFlightFile:
-        files = self._open.get(key)
-        if files:
+        if key in self._idle:
+            self._open[key] = self._idle.pop(key)
+        if key in self._open:
             self._open.move_to_end(key)
-            return files[0]
+            return self._open[key][0]
         number = self._began
         self._began += 1
+        key_of_rows = pending_key(self._epoch, self._info.subtask_index, number)
+        identity = file_id(self._info, self._epoch, number)
+        parked = self._parked[identity] = ParkedRows(key_of_rows, self._state.next_sequence())
         file = InFlightFile.begin(
             self._context,
-            file_id=file_id(self._info, self._epoch, number),
+            file_id=identity,
             name=self._name(key),
             partition=key,
-            pending_key=pending_key(self._epoch, self._info.subtask_index, number),
+            pending_key=key_of_rows,
+            load_pending=lambda: self._state.parked(parked),
         )
+        self._writers[identity] = self._writer
         self._open[key] = [file]
         return file
 
+    def _name(self, key: PartitionKey) -> str:
+        number = self._named
+        self._named += 1
+        name = data_name(self._info, self._epoch, number, prefix=self._plan.file_prefix)
+        return self._plan.relative_name(name, key)
+
     def _resume(self, stored: StoredFile) -> None:
-        key = PartitionKey.from_proto(stored.message.partition)
-        same = stored.message.fingerprint == self._fingerprint
+        message = stored.message
+        key = PartitionKey.from_proto(message.partition)
+        parked = self._parked[message.file_id] = ParkedRows.of(message)
         file = InFlightFile.resume(
-            self._context if same and not self._context.straight else self._new_context(stored.writer, straight=False),
-            stored.message,
+            self._context_of(stored),
+            message,
             stored.footer,
-            load_pending=lambda: self._state.pending_rows(stored.message),
+            lambda: self._state.parked(parked),
             name=self._name(key),
+            partition=key,
         )
-        if not same:
+        self._writers[message.file_id] = stored.writer
+        if message.fingerprint != self._context.fingerprint:
             self._retired.append(file)
             return
+        # The fullest takes the rows, so that it is finished first.
         files = self._open.setdefault(key, [])
         files.append(file)
         files.sort(key=lambda f: f.size_bytes, reverse=True)
 
+    def _context_of(self, stored: StoredFile) -> FileContext:
+        if stored.message.fingerprint == self._context.fingerprint:
+            return self._context
+        return dataclasses.replace(
+            self._context,
+            format=described_format(stored.writer),
+            schema=described_schema(stored.writer),
+            fingerprint=stored.message.fingerprint,
+            metrics_config=dict(stored.writer.properties),
+        )
+
     def _roll(self, key: PartitionKey, file: InFlightFile, reason: RollReason) -> None:
-        files = self._open[key]
-        files.remove(file)
-        if not files:
-            del self._open[key]
+        held = self._open if key in self._open else self._idle
+        held[key].remove(file)
+        if not held[key]:
+            del held[key]
         self._finish(file, reason)
 
     def _finish(self, file: InFlightFile, reason: RollReason) -> None:
@@ -229,15 +271,30 @@ class SubtaskWriter:
 
     def _suspend(self, file: InFlightFile) -> None:
         suspended = file.suspend()
+        parked = self._parked[file.file_id]
+        parked.consume(suspended.consumed_pending_rows, next_sequence=self._state.next_sequence())
+        self._state.park(parked, suspended.new_pending)
         message = suspended.message
-        if suspended.consumed_pending:
-            message.pending_from = self._state.next_sequence()
-        self._state.park(file.pending_key, suspended.new_pending)
-        self._state.keep(message, suspended.footer, file.writer)
+        message.pending_from = parked.first
+        self._state.keep(message, suspended.footer, self._writers[file.file_id])
 
     def _keep_budgets(self) -> None:
         while len(self._open) > self._plan.max_open_files:
-            self._close_longest_unwritten()
-        files = [file for _, file in self._files()]
-        while sum(file.buffered_bytes for file in files) > self._plan.memory_budget_bytes:
-            max(files, key=lambda f: f.buffered_bytes).flush_row_group()
+            self._leave_memory(*self._open.popitem(last=False))
+        if self._buffered_bytes() > self._plan.memory_budget_bytes:
+            self._state.flush()
+        while self._buffered_bytes() > self._plan.memory_budget_bytes:
+            max((file for _, file in self._files()), key=lambda f: f.buffered_bytes).flush_row_group()
+
+    def _leave_memory(self, key: PartitionKey, files: list[InFlightFile]) -> None:
+        """Take the partition that was written longest ago out of memory: finish its files, or park their rows."""
+        if self._plan.roll.every_batch:
+            for file in files:
+                self._finish(file, RollReason.MAX_OPEN_FILES)
+            return
+        for file in files:
+            self._state.park(self._parked[file.file_id], file.spill())
+        self._idle[key] = files
+
+    def _buffered_bytes(self) -> int:
+        return self._state.unflushed_bytes + sum(file.buffered_bytes for _, file in self._files())

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -80,8 +81,10 @@ def test_seaweed_serves_an_iceberg_rest_catalog(seaweed: Seaweed) -> None:
 
 def test_moto_serves_glue(moto_service: S3Service) -> None:
     glue = moto_service.client("glue")
-    glue.create_database(DatabaseInput={"Name": "ns"})
-    assert [each["Name"] for each in glue.get_databases()["DatabaseList"]] == ["ns"]
+    # The server is shared by the whole run, so other tests' databases may be there too.
+    name = f"ns_{uuid.uuid4().hex}"
+    glue.create_database(DatabaseInput={"Name": name})
+    assert name in [each["Name"] for each in glue.get_databases()["DatabaseList"]]
 
 
 def test_a_stopped_service_leaves_no_process_port_or_file(tmp_path: Path) -> None:

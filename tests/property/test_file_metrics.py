@@ -16,10 +16,10 @@ from pyiceberg.io.pyarrow import (
     parquet_path_to_id_mapping,
 )
 from pyiceberg.schema import Schema
-from support.wide_schema import rows_of, wide_schema_json
 
 from icefloe.connector.file_metrics import count_nans, iceberg_file_metadata
 from icefloe.schemas.iceberg_schema import arrow_schema_from_iceberg
+from support.wide_schema import rows_of, wide_schema_json
 
 SCHEMA_JSON = wide_schema_json()
 ARROW_SCHEMA = arrow_schema_from_iceberg(SCHEMA_JSON)

@@ -14,11 +14,11 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import parse_transform
 from pyiceberg.typedef import Record
-from support.wide_schema import PRIMITIVES, values_of
 
 from icefloe.connector.partitioner import Partitioner, PartitionKey
 from icefloe.schemas.iceberg_schema import arrow_schema_from_iceberg
 from icefloe.schemas.transforms import PartitionField, Transform
+from support.wide_schema import PRIMITIVES, values_of
 
 TEXTS = ["identity", "bucket[1]", "bucket[16]", "truncate[1]", "truncate[7]", "year", "month", "day", "hour", "void"]
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from support.wide_schema import wide_schema_json
 
 from icefloe.errors import SchemaError
 from icefloe.schemas.field_ids import field_id, update_field_ids_to_iceberg
 from icefloe.schemas.iceberg_schema import arrow_schema_from_iceberg
 from icefloe.schemas.normalize import BatchNormalizer
+from support.wide_schema import wide_schema_json
 
 
 def without_ids(field: pa.Field) -> pa.Field:

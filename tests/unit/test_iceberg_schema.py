@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
-from support.wide_schema import wide_schema_json
 
 from icefloe.errors import SchemaError
 from icefloe.schemas.iceberg_schema import IcebergSchema, arrow_schema_from_iceberg
+from support.wide_schema import wide_schema_json
 
 
 def test_the_arrow_schema_has_pyicebergs_ids_names_and_nullability_at_every_level() -> None:

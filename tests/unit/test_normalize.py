@@ -228,7 +228,7 @@ def test_a_missing_required_column_is_refused_by_name() -> None:
 
 def test_a_column_without_a_target_is_refused_unless_it_is_dropped_by_name() -> None:
     source, target = pa.schema([("a", pa.int64()), ("when", pa.int64())]), pa.schema([("a", pa.int64())])
-    with pytest.raises(SchemaError, match="ICEFLOE_COLUMN_UNKNOWN: .*'when'"):
+    with pytest.raises(SchemaError, match=r"ICEFLOE_COLUMN_UNKNOWN: .*'when'"):
         BatchNormalizer(source, target)
     batch = pa.RecordBatch.from_pydict({"a": [1], "when": [2]}, schema=source)
     assert BatchNormalizer(source, target, drop={"when"}).apply(batch).to_pylist() == [{"a": 1}]

@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 from pyiceberg.schema import Schema
 from pyspark.sql import types as spark
-from support.wide_schema import wide_schema_json
 
 from icefloe.errors import SchemaError
 from icefloe.schemas.iceberg_schema import arrow_schema_from_iceberg
 from icefloe.schemas.types import arrow_schema_from_spark, iceberg_schema_json, iceberg_type_json
+from support.wide_schema import wide_schema_json
 
 EVERY_SPARK_TYPE = [
     (spark.BooleanType(), pa.bool_(), "boolean"),
@@ -88,7 +88,7 @@ def test_text_that_is_not_a_struct_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize("arrow_type", [pa.uint64(), pa.float16(), pa.null(), pa.duration("us"), pa.decimal256(50, 2)])
 def test_an_arrow_type_without_an_iceberg_type_is_refused(arrow_type: pa.DataType) -> None:
-    with pytest.raises(SchemaError, match="ICEFLOE_TYPE_UNSUPPORTED: Column 'm.value'"):
+    with pytest.raises(SchemaError, match=r"ICEFLOE_TYPE_UNSUPPORTED: Column 'm\.value'"):
         iceberg_type_json(pa.map_(pa.string(), arrow_type), path="m")
 
 

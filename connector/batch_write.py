@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from icefloe.connector.driver import open_target, plan_target
-from icefloe.connector.file_store import open_file_store
+from icefloe.connector.driver import open_and_plan, open_target
+from icefloe.connector.file_store import open_file_store, publish_file
 from icefloe.connector.messages import OPERATOR_ID, Base
 from icefloe.connector.operator_state import pre_commits
 from icefloe.connector.options import SinkOptions
@@ -21,8 +22,9 @@ from icefloe.state.task_info import TaskInfo
 
 
 def plan_batch_write(options: SinkOptions, schema_json: str) -> WritePlan:
-    """Return the plan of a batch write: every file is finished by its task."""
-    return plan_target(options, stream_schema(options, schema_json))
+    """Return the plan of a batch write: every file is finished by its task, whatever ``visibility`` says."""
+    each_batch = dataclasses.replace(options, visibility="batch")
+    return open_and_plan(each_batch, stream_schema(options, schema_json), MemoryStorage("batch-write"), "")[1]
 
 
 def run_batch_task(plan: WritePlan, job_id: str, subtask: int, batches: Iterator[pa.RecordBatch]) -> list[bytes]:
@@ -40,7 +42,12 @@ def commit_batch_write(options: SinkOptions, job_id: str, files: Sequence[bytes]
     found = [sink.DataFile.FromString(data) for data in files]
     if not found:
         return
+    if options.path is not None:
+        store = open_file_store(options.path, options.s3_options, job_id=job_id)
+        for file in found:
+            publish_file(store, MemoryStorage(job_id), file)
+        return
     target = open_target(options, MemoryStorage(job_id), job_id, ())
     target.publish(
-        Publication(job_id=job_id, epoch=0, digest="", batch_id=0, expected_ledger="", files=found, source_offsets="")
+        Publication(job_id=job_id, epoch=0, digest="", batch_id=0, expected_ledger="", files=found, keeps_ledger=False)
     )

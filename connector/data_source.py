@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -10,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSource,
+    DataSourceArrowWriter,
     DataSourceStreamArrowWriter,
     WriterCommitMessage,
 )
 from pyspark.sql.types import StructType
 
+from icefloe.connector.batch_write import commit_batch_write, plan_batch_write, run_batch_task
 from icefloe.connector.driver import Driver, EpochSettings
 from icefloe.connector.messages import OPERATOR_ID, TaskReport
 from icefloe.connector.options import SinkOptions, parse_options
@@ -29,6 +32,13 @@ logger = logging.getLogger("icefloe")
 
 ARROW_BYTES_KEY = "spark.sql.execution.arrow.maxBytesPerBatch"
 FAST_ARROW_BYTES = "2147483647"
+
+
+@dataclass(frozen=True)
+class BatchCommitMessage(WriterCommitMessage):
+    """The finished files of one task of a batch write."""
+
+    files: list[bytes]
 
 
 @dataclass(frozen=True)
@@ -70,6 +80,41 @@ class IcefloeDataSource(DataSource):
         if not self._planned_ahead:
             writer.prepare()
         return writer
+
+    def writer(self, schema: StructType, overwrite: bool) -> IcefloeBatchWriter:
+        """Return the writer of ``df.write``: no state, all or nothing for a table."""
+        if overwrite:
+            raise OptionError(
+                "ICEFLOE_MODE_UNSUPPORTED", 'icefloe only appends: use .mode("append"), and delete old rows yourself'
+            )
+        return IcefloeBatchWriter(parse_options(self._given, streaming=False), schema.json())
+
+
+class IcefloeBatchWriter(DataSourceArrowWriter):
+    """One batch write: planned when it is made, pickled to the tasks and to the process that commits."""
+
+    def __init__(self, options: SinkOptions, schema_json: str) -> None:
+        self._options = options
+        self._plan = plan_batch_write(options, schema_json)
+        self._job_id = str(uuid.uuid4())
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> BatchCommitMessage:
+        """Write the rows of one task; nothing of it is visible before the commit."""
+        context = TaskContext.get()
+        assert context is not None
+        _advise_arrow_setting(context)
+        return BatchCommitMessage(run_batch_task(self._plan, self._job_id, context.partitionId(), iterator))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Make all rows visible: one snapshot of a table; a directory shows its files one after the other."""
+        files = [file for message in messages if isinstance(message, BatchCommitMessage) for file in message.files]
+        commit_batch_write(self._options, self._job_id, files)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Log only: a commit that failed may have landed. ``icefloe clean`` removes what nothing names."""
+        logger.warning(
+            "a batch write was aborted by Spark; unfinished files are left under names of job %s", self._job_id
+        )
 
 
 class IcefloeStreamWriter(DataSourceStreamArrowWriter):

@@ -17,6 +17,7 @@ from icefloe.connector.targets import Target
 from icefloe.connector.write_plan import WritePlan
 from icefloe.errors import NotFoundError, OptionError, StateError
 from icefloe.proto import sink_pb2 as sink
+from icefloe.schemas.sink_schema import SinkSchema
 from icefloe.state.opening import open_storage
 from icefloe.state.records import Record, RecordLog
 from icefloe.state.storage import StorageProvider
@@ -64,7 +65,7 @@ class Driver:
                 "process "
                 "cannot read: keep the checkpoint on a disk that the driver can read, or leave rollWatermark out",
             )
-        target, plan = self._target_and_plan(job_id or "")
+        target, plan = open_and_plan(self._options, self._schema, self._state, job_id or "")
         if job_id is not None and base is not None and base.first_batch_id is not None:
             check_target(read_job(self._state, job_id), target.identity())
         assert self._options.state_location is not None
@@ -106,17 +107,21 @@ class Driver:
         written = written_schema(self._options, self._schema)
         return [field.source for field in path_partitions(self._options, written)]
 
-    def _target_and_plan(self, job_id: str) -> tuple[Target, WritePlan]:
-        if self._options.path is not None:
-            target: Target = open_target(self._options, self._state, job_id, self._schema_partitions())
-            return target, plan_path(self._options, self._schema)
-        from icefloe.connector.iceberg_table import IcebergTarget
-        from icefloe.connector.table_target import TableTarget, table_settings
 
-        settings = table_settings(self._options)
-        written = written_schema(self._options, self._schema)
-        table = IcebergTarget.open(settings, written.arrow)
-        return TableTarget(table, settings), plan_table(self._options, self._schema, table.plan(written.arrow))
+def open_and_plan(
+    options: SinkOptions, schema: SinkSchema, state: StorageProvider, job_id: str
+) -> tuple[Target, WritePlan]:
+    """Open the target, creating or widening a table where the options allow it, and return it with the tasks' plan."""
+    written = written_schema(options, schema)
+    if options.path is not None:
+        columns = [field.source for field in path_partitions(options, written)]
+        return open_target(options, state, job_id, columns), plan_path(options, schema)
+    from icefloe.connector.iceberg_table import IcebergTarget
+    from icefloe.connector.table_target import TableTarget, table_settings
+
+    settings = table_settings(options)
+    table = IcebergTarget.open(settings, written.arrow)
+    return TableTarget(table, settings), plan_table(options, schema, table.plan(written.arrow))
 
 
 def open_target(options: SinkOptions, state: StorageProvider, job_id: str, partition_columns: Sequence[str]) -> Target:

@@ -112,7 +112,7 @@ class Append:
     """One try: the manifests written for it, and what the catalog is asked. Made anew for each try."""
 
     def __init__(
-        self, table: Table, files: Sequence[DataFile], summary: Mapping[str, str], ledger: tuple[str, str]
+        self, table: Table, files: Sequence[DataFile], summary: Mapping[str, str], properties: Mapping[str, str]
     ) -> None:
         """Write manifests and manifest list for ``files`` on top of the table's head as ``table`` has it."""
         self._table = table
@@ -125,7 +125,7 @@ class Append:
         for data_file in files:
             self._producer.append_data_file(data_file)
         self._changes: UpdatesAndRequirements = self._producer._commit()
-        self._ledger = ledger
+        self._properties = dict(properties)
 
     @property
     def snapshot_id(self) -> int:
@@ -138,9 +138,9 @@ class Append:
         Raises ``CommitFailedException`` when refused; after anything else the outcome is unknown.
         """
         updates, requirements = self._changes
-        key, value = self._ledger
+        settings = (SetPropertiesUpdate(updates=self._properties),) if self._properties else ()
         self._table._do_commit(
-            (*updates, SetPropertiesUpdate(updates={key: value})),
+            (*updates, *settings),
             (*requirements, AssertTableUUID(uuid=self._table.metadata.table_uuid)),
         )
 

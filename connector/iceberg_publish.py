@@ -135,8 +135,8 @@ class Publisher:
     def _built(self, table: Table, publication: Publication) -> Append | None:
         try:
             files = to_data_files(table.metadata, publication.files)
-            key = LEDGER_PROPERTY + publication.job_id
-            return Append(table, files, _summary(publication), (key, publication.ledger))
+            ledger = {LEDGER_PROPERTY + publication.job_id: publication.ledger} if publication.keeps_ledger else {}
+            return Append(table, files, _summary(publication), ledger)
         except SchemaError:
             raise
         except Exception as e:  # noqa: BLE001 - file systems raise what their client library raises; nothing was sent

@@ -140,7 +140,7 @@ class IcebergTarget:
         files: Sequence[sink_pb2.DataFile],
         source_offsets: str = "",
         *,
-        expected_uuid: str | None = None,
+        keeps_ledger: bool = True,
     ) -> PublishOutcome:
         """Append a record's files and move the ledger in one commit; a repetition finds it done. No files: no commit.
 
@@ -157,13 +157,14 @@ class IcebergTarget:
             expected_ledger=expected_ledger,
             files=files,
             source_offsets=source_offsets,
+            keeps_ledger=keeps_ledger,
         )
         publisher = Publisher(
             load=lambda: load_table(self._catalog, self._settings),
             redact=lambda text: redact(text, secrets_of(self._settings)),
             policy=self._policy,
         )
-        outcome, self._table = publisher.publish(publication, expected_uuid or self.uuid)
+        outcome, self._table = publisher.publish(publication, self.uuid)
         self._fresh = False
         return outcome
 

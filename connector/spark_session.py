@@ -64,7 +64,7 @@ def _by_arrow(transform: Transform, column: Column) -> Column:
     """Evaluate a transform as the sink itself does: Spark's own hash is not Iceberg's."""
     returns = IntegerType() if transform.kind is TransformKind.BUCKET else StringType()
 
-    @F.arrow_udf(returns)  # type: ignore[call-overload,untyped-decorator]
+    @F.arrow_udf(returns)  # type: ignore[attr-defined,untyped-decorator]
     def evaluate(values: pa.Array) -> pa.Array:
         result = transform.apply(values)
         return result if transform.kind is TransformKind.BUCKET else result.cast(pa.string())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -13,6 +13,7 @@ from icefloe.errors import CorruptStateError, StateError
 from icefloe.proto import sink_pb2 as sink
 from icefloe.proto import state_pb2 as pb
 from icefloe.state import (
+    Codec,
     CompactionConfig,
     MsgpackCodec,
     ProtobufCodec,
@@ -38,7 +39,7 @@ _CONFIGS: Final = {
         PENDING, "rows that are not encoded yet", retention=0, time_column=SEQUENCE, key_column=KEY
     ),
 }
-_CODECS: Final = {
+_CODECS: Final[dict[str, tuple[Codec[Any], Codec[Any]]]] = {
     RECOVERY: (MsgpackCodec(str), ProtobufCodec(sink.RecoveryEntry)),
     PRECOMMIT: (MsgpackCodec(str), ProtobufCodec(sink.PreCommits)),
 }

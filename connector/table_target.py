@@ -51,15 +51,11 @@ class TableTarget:
             publication.batch_id,
             publication.files,
             publication.source_offsets,
+            keeps_ledger=publication.keeps_ledger,
         )
         if self._settings.keep_snapshots is not None and not outcome.already:
             self._table.expire_own_snapshots(publication.job_id, self._settings.keep_snapshots)
-        return PublishOutcome(
-            already=outcome.already,
-            snapshot_id=outcome.snapshot_id,
-            conflicts=outcome.conflicts,
-            retries=outcome.retries,
-        )
+        return outcome
 
     def clean_up(self, job_id: str, *, head_epoch: int, named: frozenset[str]) -> int:
         """Do nothing: listing a table's data costs too much for every epoch. ``icefloe clean`` does it."""

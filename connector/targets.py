@@ -20,6 +20,8 @@ class Publication:
     expected_ledger: str
     files: Sequence[sink.DataFile]
     source_offsets: str = ""
+    # False for a batch write: no later record of the job will ever ask, and the snapshot's summary proves this one.
+    keeps_ledger: bool = True
 
     @property
     def ledger(self) -> str:

@@ -16,9 +16,11 @@ if TYPE_CHECKING:
     from icefloe.state.encoding import BytesCodec, Codec, KeyedCodecs, MsgpackCodec, ProtobufCodec
     from icefloe.state.erased_table import ErasedCheckpointer, ErasedTable, TableOperations, checked_proto_decode
     from icefloe.state.expiring_time_key_table import ExpiringTimeKeyTable, ExpiringTimeKeyTableCheckpointer
+    from icefloe.state.global_keyed_checkpointer import GlobalKeyedTableCheckpointer
     from icefloe.state.global_keyed_files import GLOBAL_KEY_VALUE_SCHEMA
-    from icefloe.state.global_keyed_table import GlobalKeyedTable, GlobalKeyedTableCheckpointer
+    from icefloe.state.global_keyed_table import GlobalKeyedTable
     from icefloe.state.global_keyed_view import GlobalKeyedView
+    from icefloe.state.key_time_rows import key_hash
     from icefloe.state.key_time_view import KeyTimeView
     from icefloe.state.migration import MigratableState
     from icefloe.state.object_names import table_checkpoint_path
@@ -61,7 +63,7 @@ _MODULES = {
     "ExpiringTimeKeyView": "time_view",
     "GLOBAL_KEY_VALUE_SCHEMA": "global_keyed_files",
     "GlobalKeyedTable": "global_keyed_table",
-    "GlobalKeyedTableCheckpointer": "global_keyed_table",
+    "GlobalKeyedTableCheckpointer": "global_keyed_checkpointer",
     "GlobalKeyedView": "global_keyed_view",
     "KeyTimeView": "key_time_view",
     "KeyedCodecs": "encoding",
@@ -84,6 +86,7 @@ _MODULES = {
     "checked_proto_decode": "erased_table",
     "expiring_time_key_config": "table_configs",
     "global_keyed_config": "table_configs",
+    "key_hash": "key_time_rows",
     "new_attempt_id": "task_info",
     "open_storage": "opening",
     "table_checkpoint_path": "object_names",
@@ -132,6 +135,7 @@ __all__ = [
     "checked_proto_decode",
     "expiring_time_key_config",
     "global_keyed_config",
+    "key_hash",
     "new_attempt_id",
     "open_storage",
     "table_checkpoint_path",

@@ -125,11 +125,11 @@ class ExpiringTimeKeyTable(Table[pb.ExpiringKeyedTimeTableConfig, MergedMetadata
             files.append(reference)
         return files
 
-    def read(self, file: pb.ParquetTimeFile, *, only: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+    def read(
+        self, file: pb.ParquetTimeFile, cutoffs: Mapping[int, int], *, only: Sequence[str] | None = None
+    ) -> Iterator[pa.RecordBatch]:
         """Yield the live rows of a reference; see ``time_files.read_rows``."""
-        return read_rows(
-            self.source, self.config, file, cutoffs=self.cutoffs, state_version=self.state_version, only=only
-        )
+        return read_rows(self.source, self.config, file, cutoffs=cutoffs, state_version=self.state_version, only=only)
 
     def saved(self, metadata: Metadata | None, message: CheckpointMessage) -> None:
         """Go on from a checkpoint that is complete; cutoffs that its references hold are forgotten."""
@@ -161,7 +161,9 @@ class ExpiringTimeKeyTable(Table[pb.ExpiringKeyedTimeTableConfig, MergedMetadata
         floor: int,
     ) -> list[pb.ParquetTimeFile]:
         """Write the live rows of the chosen files, in their order, and ``more`` after them."""
-        rows = [batch for file in _in_order(files) if file.file in rewrite.names for batch in self.read(file)]
+        rows = [
+            batch for file in _in_order(files) if file.file in rewrite.names for batch in self.read(file, self.cutoffs)
+        ]
         return self.write_rows(epoch, [*rows, *more], generation=rewrite.generation, floor=floor)
 
     @classmethod

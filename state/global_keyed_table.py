@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Self
+from typing import Self
 
 from icefloe.errors import CorruptStateError, StateError
 from icefloe.proto import state_pb2 as pb
 from icefloe.state.compaction import Compacted, CompactionConfig, check_files_follow
 from icefloe.state.encoding import KeyedCodecs
+from icefloe.state.global_keyed_checkpointer import GlobalKeyedTableCheckpointer
 from icefloe.state.global_keyed_files import (
     KeyedRows,
     encode_changes,
@@ -21,7 +22,7 @@ from icefloe.state.global_keyed_files import (
 )
 from icefloe.state.parquet_files import TableFileWriter
 from icefloe.state.storage import StorageProvider
-from icefloe.state.table import CheckpointMessage, CommitData, KeyedData, Table, TableData, wrong_kind
+from icefloe.state.table import CommitData, Table
 from icefloe.state.task_info import TaskInfo
 
 Metadata = pb.GlobalKeyedTableSubtaskCheckpointMetadata
@@ -40,7 +41,7 @@ class GlobalKeyedTable(Table[pb.GlobalKeyedTableConfig, MergedMetadata, Metadata
     ConfigMessage = pb.GlobalKeyedTableConfig
     TableCheckpointMessage = MergedMetadata
     TableSubtaskCheckpointMetadata = Metadata
-    Checkpointer: ClassVar[type[GlobalKeyedTableCheckpointer]]
+    Checkpointer = GlobalKeyedTableCheckpointer
 
     def __init__(
         self,
@@ -60,6 +61,7 @@ class GlobalKeyedTable(Table[pb.GlobalKeyedTableConfig, MergedMetadata, Metadata
         self.codecs: KeyedCodecs | None = None
         self.writer = TableFileWriter(storage_provider, task_info, config.table_name)
         self._restored: list[KeyedRows] = []
+        self._settled: frozenset[bytes] = frozenset()
 
     @classmethod
     def table_type(cls) -> pb.TableEnum:
@@ -95,7 +97,18 @@ class GlobalKeyedTable(Table[pb.GlobalKeyedTableConfig, MergedMetadata, Metadata
             )
         self.codecs = codecs
         restored, self._restored = [upgraded(rows, codecs) for rows in self._restored], []
+        if self.shares_keys:
+            self._settled = self._settled_removals(restored)
         return live_values(restored)
+
+    def _settled_removals(self, restored: list[KeyedRows]) -> frozenset[bytes]:
+        """Return the keys that this subtask removed and that no other has a file with: nothing is left to hide."""
+        own = [rows for rows in restored if self._carries(rows.file)]
+        removed = {key for rows in own for key, value in zip(rows.keys, rows.values, strict=True) if value is None}
+        for rows in restored:
+            if removed and not self._carries(rows.file):
+                removed.difference_update(rows.keys)
+        return frozenset(removed)
 
     def epoch_checkpointer(self, epoch: int, previous_metadata: Metadata | None) -> GlobalKeyedTableCheckpointer:
         return GlobalKeyedTableCheckpointer(self, epoch, previous_metadata)
@@ -162,7 +175,7 @@ class GlobalKeyedTable(Table[pb.GlobalKeyedTableConfig, MergedMetadata, Metadata
         """Merge all files of ``current`` into one, read from storage."""
         if len(current.files) < 2:
             return None
-        output, size = self.merge_from_storage(config.storage_provider, epoch, list(current.files), {})
+        output, size = self.merge_from_storage(config.storage_provider, epoch, list(current.files), {}, every_file=True)
         outputs = Metadata(subtask_index=current.subtask_index, files=[output] if output else [])
         return Compacted(frozenset(file.file for file in current.files), outputs, size)
 
@@ -172,12 +185,15 @@ class GlobalKeyedTable(Table[pb.GlobalKeyedTableConfig, MergedMetadata, Metadata
         epoch: int,
         inputs: list[pb.GlobalKeyedFile],
         changes: Mapping[bytes, bytes | None],
+        *,
+        every_file: bool,
     ) -> tuple[pb.GlobalKeyedFile | None, int]:
         """Write the last write of every key in ``inputs`` and ``changes``; return the file and its size.
 
-        Where other subtasks may hold the same keys, rows keep their stamps and tombstones stay: a restore still sees
-        which write was last. Otherwise removed keys are gone. Raises ``StateError`` for files of several versions when
-        no codecs can migrate them.
+        Where other subtasks may hold the same keys, rows keep their stamps and tombstones stay while they hide
+        anything: a restore still sees which write was last. Otherwise removed keys are gone. ``every_file`` says that
+        ``inputs`` are all files of this subtask. Raises ``StateError`` for files of several versions when no codecs
+        can migrate them.
         """
         rows = [read_rows(storage, file) for file in sorted(inputs, key=stamp_of)]
         if self.codecs is not None:
@@ -193,7 +209,13 @@ class GlobalKeyedTable(Table[pb.GlobalKeyedTableConfig, MergedMetadata, Metadata
         latest.update((key, (stamp, value)) for key, value in changes.items())
         version = versions.pop()
         if self.shares_keys:
-            data, count = encode_stamped(latest, version), len(latest)
+            restored = max((stamp_of(file)[0] for file in self.files), default=-1)
+            kept = {
+                key: (stamp, value)
+                for key, (stamp, value) in latest.items()
+                if not (every_file and value is None and stamp[0] <= restored and key in self._settled)
+            }
+            data, count = encode_stamped(kept, version), len(kept)
         else:
             live = {key: value for key, (_, value) in latest.items() if value is not None}
             data, count = encode_changes(live, version), len(live)
@@ -231,81 +253,6 @@ class GlobalKeyedTable(Table[pb.GlobalKeyedTableConfig, MergedMetadata, Metadata
             return None
         version = table_metadata.commit_data_version
         return {subtask: CommitData(data, version) for subtask, data in table_metadata.commit_data_by_subtask.items()}
-
-
-class GlobalKeyedTableCheckpointer:
-    """Writes one epoch's delta of a global table, or the merge that replaces carried files."""
-
-    def __init__(self, table: GlobalKeyedTable, epoch: int, previous: Metadata | None) -> None:
-        self._table = table
-        self._epoch = epoch
-        self._carried = list(previous.files) if previous else []
-        self._changes: dict[bytes, bytes | None] = {}
-        self._snapshot: KeyedData | None = None
-        self._commit_data: CommitData | None = None
-
-    def insert_data(self, data: TableData) -> None:
-        """Take keyed data any number of times and commit data once. Raises ``StateError`` for anything else."""
-        name = self._table.table_name
-        if isinstance(data, KeyedData):
-            if data.replaces:
-                self._snapshot = data
-            else:
-                self._changes.update(data.changes)
-        elif isinstance(data, CommitData):
-            if not self._table.config.uses_two_phase_commit or self._commit_data is not None:
-                raise commit_data_refused(name, again=self._commit_data is not None)
-            self._commit_data = data
-        else:
-            raise wrong_kind(name, data, "keyed data and commit data")
-
-    def finish(self, checkpoint: CheckpointMessage) -> tuple[Metadata, int] | None:
-        """See ``TableEpochCheckpointer.finish``. Nothing is written when nothing changed."""
-        new, inputs = self._write()
-        files = sorted([*(f for f in self._carried if f.file not in inputs), *new], key=stamp_of)
-        check_files_follow(
-            self._table.table_name,
-            before=[file.file for file in self._carried],
-            after=[file.file for file in files],
-            expired=(),
-            compacted=inputs,
-            new=[file.file for file in new],
-        )
-        metadata = Metadata(subtask_index=self._table.task_info.subtask_index, files=files)
-        if self._commit_data is not None:
-            metadata.commit_data = self._commit_data.data
-            metadata.commit_data_version = self._commit_data.version
-        if not files and self._commit_data is None:
-            return None
-        return metadata, sum(file.bytes for file in new)
-
-    def _write(self) -> tuple[list[pb.GlobalKeyedFile], set[str]]:
-        table = self._table
-        if self._snapshot is not None:
-            return self._write_changes(self._snapshot.changes), set(self._snapshot.replaces)
-        if not self._changes:
-            return [], set()
-        inputs = table.merge_inputs(self._carried, len(self._changes)) if table.shares_keys else []
-        if not inputs:
-            return self._write_changes(self._changes), set()
-        # Stamps make the order of files irrelevant, so a merge of any of them is right.
-        output, _ = table.merge_from_storage(table.storage_provider, self._epoch, inputs, self._changes)
-        return [output] if output else [], {file.file for file in inputs}
-
-    def _write_changes(self, changes: Mapping[bytes, bytes | None]) -> list[pb.GlobalKeyedFile]:
-        if not changes:
-            return []
-        data = encode_changes(changes, self._table.state_version)
-        return [self._table.write_file(self._epoch, data, len(changes))]
-
-
-GlobalKeyedTable.Checkpointer = GlobalKeyedTableCheckpointer
-
-
-def commit_data_refused(table: str, *, again: bool) -> StateError:
-    """Return the error for commit data that a table does not take, or not twice in an epoch."""
-    reason = "it has commit data for this epoch already" if again else "it was not declared with uses_two_phase_commit"
-    return StateError("ICEFLOE_STATE_COMMIT_DATA", f"table {table!r} takes no commit data: {reason}")
 
 
 def _refuse_repeated(table: str, names: list[str]) -> None:

@@ -8,7 +8,8 @@ from typing import Any, Generic, TypeVar, cast
 from icefloe.errors import CorruptStateError
 from icefloe.proto import state_pb2 as pb
 from icefloe.state.encoding import Codec, KeyedCodecs
-from icefloe.state.global_keyed_table import GlobalKeyedTable, Metadata, commit_data_refused
+from icefloe.state.global_keyed_checkpointer import Metadata, commit_data_refused
+from icefloe.state.global_keyed_table import GlobalKeyedTable
 from icefloe.state.table import CommitData, KeyedData, TableData
 from icefloe.state.write_gate import WriteGate
 

@@ -91,7 +91,7 @@ class KeyTimeView(Generic[K, V]):
         table = self._table
         order: dict[bytes, tuple[int, int]] = {}
         for file in table.files:
-            for batch in table.read(file):
+            for batch in table.read(file, table.cutoffs):
                 if batch.schema.names != key_time_schema(table.config).names:
                     raise CorruptStateError(
                         "ICEFLOE_STATE_FILE_FOREIGN",

@@ -184,7 +184,12 @@ def check_restorable(
     configs: Mapping[str, pb.TableConfig],
     restore_from: Sequence[pb.OperatorCheckpointMetadata],
 ) -> None:
-    """Refuse metadata of another job or operator, of newer tables, or with tables that nobody registered."""
+    """Refuse metadata of another job or operator, of newer tables, or with tables that nobody registered.
+
+    Where key ranges are dealt anew, also a set of metadata that is not one whole epoch: rows would be missing.
+    """
+    if task_info.parallelism and restore_from:
+        _check_whole_epoch(restore_from)
     for metadata in restore_from:
         operator = metadata.operator_metadata
         where = f"metadata of epoch {operator.epoch}, subtask {operator.subtask_index}, of job {operator.job_id!r}"
@@ -207,3 +212,16 @@ def check_restorable(
                 check_version(
                     stored.state_version, oldest=0, supported=supported, object_name=f"table {name!r} in {where}"
                 )
+
+
+def _check_whole_epoch(restore_from: Sequence[pb.OperatorCheckpointMetadata]) -> None:
+    operators = [metadata.operator_metadata for metadata in restore_from]
+    epochs = sorted({operator.epoch for operator in operators})
+    found = sorted(operator.subtask_index for operator in operators)
+    parallelism = max(operator.parallelism for operator in operators)
+    if len(epochs) > 1 or (parallelism and found != list(range(parallelism))):
+        raise StateError(
+            "ICEFLOE_STATE_EPOCH_INCOMPLETE",
+            f"the metadata to restore is of the epochs {epochs} and the subtasks {found} of {parallelism}: pass that "
+            "of every subtask of one epoch, once",
+        )

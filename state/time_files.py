@@ -42,6 +42,16 @@ def check_batch(columns: Columns, schema: pa.Schema) -> None:
             )
 
 
+def refuse_nulls(columns: Columns, batch: pa.RecordBatch) -> None:
+    """Raise ``StateError`` for a row without a time or a key: nothing could ever find or expire it."""
+    for name in (columns.time_column, columns.key_column):
+        if batch.column(name).null_count:
+            raise StateError(
+                "ICEFLOE_STATE_BATCH_NULLS",
+                f"table {columns.table_name!r}: {batch.column(name).null_count} rows have a null in {name!r}",
+            )
+
+
 def sorted_by_key(columns: Columns, batches: Sequence[pa.RecordBatch]) -> pa.Table:
     """Return the rows by key, then time; rows equal in both keep their order. Batches of one key are not copied."""
     runs = [_single_key_run(columns, batch) for batch in batches]
@@ -55,7 +65,7 @@ def sorted_by_key(columns: Columns, batches: Sequence[pa.RecordBatch]) -> pa.Tab
         table.select([columns.key_column, columns.time_column]),
         sort_keys=[(columns.key_column, "ascending"), (columns.time_column, "ascending")],
     )
-    return table.take(order)
+    return table.unify_dictionaries().take(order)
 
 
 def _single_key_run(columns: Columns, batch: pa.RecordBatch) -> tuple[int, int, int] | None:

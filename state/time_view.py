@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,8 +12,8 @@ from icefloe.errors import StateError
 from icefloe.proto import state_pb2 as pb
 from icefloe.state.expiring_time_key_table import ExpiringTimeKeyTable, Metadata
 from icefloe.state.table import RecordBatchData, TableData
-from icefloe.state.time_files import by_schema, check_batch, keep_live
-from icefloe.state.time_references import ALL_KEYS, MAX_KEY, MAX_TIME, MIN_TIME, KeyBounds, narrowed
+from icefloe.state.time_files import by_schema, check_batch, keep_live, refuse_nulls
+from icefloe.state.time_references import ALL_KEYS, MAX_TIME, MIN_TIME, KeyBounds, narrowed
 from icefloe.state.write_gate import WriteGate
 
 
@@ -28,6 +28,7 @@ class ExpiringTimeKeyView:
         self._gate = gate
         self._batches: list[pa.RecordBatch] = []
         self._buffered_bytes = 0
+        self._cutoffs_raised = False
         # The epoch that the next files are for, where the owner has said so.
         self.epoch: int | None = None
         self.set_schema(schema)
@@ -54,6 +55,7 @@ class ExpiringTimeKeyView:
                 f"table {self._table.table_name!r} takes batches of {self._schema.names}, it was given "
                 f"{batch.schema.names}, or types differ: {batch.schema.to_string()}",
             )
+        refuse_nulls(self._table.config, batch)
         if batch.num_rows:
             self._batches.append(batch)
             self._buffered_bytes += batch.nbytes
@@ -65,8 +67,9 @@ class ExpiringTimeKeyView:
         epoch. After a restore the owner passes its cutoffs again: files with very many keys do not keep them.
         """
         self._gate.check(self._table.table_name)
-        cutoffs = self._table.cutoffs
-        cutoffs[key] = max(time, cutoffs.get(key, MIN_TIME))
+        if time > self._table.cutoffs.get(key, MIN_TIME):
+            self._table.cutoffs[key] = time
+            self._cutoffs_raised = True
 
     def remove_key(self, key: int) -> None:
         """Remove all rows of ``key``."""
@@ -100,26 +103,43 @@ class ExpiringTimeKeyView:
     ) -> Iterator[pa.RecordBatch]:
         """Yield the live rows at or after ``min_time`` of one key, of an inclusive range, or of all keys.
 
-        Rows of one key come in the order of their times when ``key`` is given; those inserted and not checkpointed are
-        included. Batches have the schema they were inserted with. Reads lazily: only row groups that can match and only
-        ``columns``. Raises ``CorruptStateError`` when a file is gone or garbled.
+        The rows are those of the moment of the call, those not checkpointed included, whatever is inserted, flushed or
+        cut off while they are read. With ``key`` they come in the order of their times. Batches have the schema they
+        were inserted with. Reads lazily: only row groups that can match and only ``columns``. Raises
+        ``CorruptStateError`` when a file is gone or garbled.
         """
         bounds = (key, key) if key is not None else key_range or ALL_KEYS
         least = MIN_TIME if min_time is None else min_time
+        known = self._table.cutoffs
+        cutoffs = dict(known) if key is None else {key: known[key]} if key in known else {}
         files = [
             part
             for file in (*self._table.files, *self._table.flushed)
-            if (part := narrowed(file, keys=bounds, min_time=least, cutoffs=self._table.cutoffs)) is not None
+            if (part := narrowed(file, keys=bounds, min_time=least, cutoffs=cutoffs)) is not None
         ]
+        in_memory = self._in_memory(bounds, least, cutoffs)
         if key is None:
-            for file in files:
-                yield from self._table.read(file, only=columns)
-            yield from self._in_memory(bounds, least, columns)
-        else:
-            yield from self._in_time_order(files, list(self._in_memory(bounds, least, None)), columns)
+            return self._by_file(files, in_memory, cutoffs, columns)
+        return self._in_time_order(files, in_memory, cutoffs, columns)
+
+    def _by_file(
+        self,
+        files: list[pb.ParquetTimeFile],
+        in_memory: list[pa.RecordBatch],
+        cutoffs: Mapping[int, int],
+        columns: Sequence[str] | None,
+    ) -> Iterator[pa.RecordBatch]:
+        for file in files:
+            yield from self._table.read(file, cutoffs, only=columns)
+        for batch in in_memory:
+            yield batch if columns is None else batch.select(list(columns))
 
     def _in_time_order(
-        self, files: list[pb.ParquetTimeFile], in_memory: list[pa.RecordBatch], columns: Sequence[str] | None
+        self,
+        files: list[pb.ParquetTimeFile],
+        in_memory: list[pa.RecordBatch],
+        cutoffs: Mapping[int, int],
+        columns: Sequence[str] | None,
     ) -> Iterator[pa.RecordBatch]:
         time = self._table.config.time_column
         waiting = sorted(files, key=lambda file: (file.min_time, file.epoch))
@@ -131,29 +151,26 @@ class ExpiringTimeKeyView:
             end = max(file.max_time for file in together)
             earlier, in_memory = _split_by_time(in_memory, time, end)
             if len(together) == 1 and not earlier:
-                yield from self._table.read(together[0], only=columns)
+                yield from self._table.read(together[0], cutoffs, only=columns)
             else:
-                rows = [batch for file in together for batch in self._table.read(file)]
+                rows = [batch for file in together for batch in self._table.read(file, cutoffs)]
                 yield from _sorted_by_time([*rows, *earlier], time, columns)
         yield from _sorted_by_time(in_memory, time, columns)
 
-    def _in_memory(self, bounds: KeyBounds, least: int, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
-        table = self._table
+    def _in_memory(self, bounds: KeyBounds, least: int, cutoffs: Mapping[int, int]) -> list[pa.RecordBatch]:
         everything = pb.ParquetTimeFile(
             min_routing_key=bounds[0],
-            max_routing_key=min(bounds[1], MAX_KEY),
-            min_time=max(least, table.floor),
+            max_routing_key=bounds[1],
+            min_time=max(least, self._table.floor),
             max_time=MAX_TIME,
         )
-        for batch in self._batches:
-            live = keep_live(table.config, batch, everything, table.cutoffs)
-            if live.num_rows:
-                yield live if columns is None else live.select(list(columns))
+        live = (keep_live(self._table.config, batch, everything, cutoffs) for batch in self._batches)
+        return [batch for batch in live if batch.num_rows]
 
     @property
     def has_unsaved(self) -> bool:
-        """Whether rows wait for a checkpoint."""
-        return bool(self._batches or self._table.flushed)
+        """Whether rows or cutoffs wait for a checkpoint."""
+        return bool(self._batches or self._table.flushed or self._cutoffs_raised)
 
     def unsaved(self, current: Metadata | None) -> Iterator[TableData]:
         """Yield what the checkpointer must write."""
@@ -162,7 +179,7 @@ class ExpiringTimeKeyView:
 
     def saved(self, metadata: Metadata | None) -> None:
         """The checkpoint that took ``unsaved`` is complete."""
-        self._batches, self._buffered_bytes = [], 0
+        self._batches, self._buffered_bytes, self._cutoffs_raised = [], 0, False
 
 
 def _split_by_time(

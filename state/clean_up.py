@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 
 from google.protobuf.message import DecodeError, Message
 
@@ -26,13 +27,15 @@ from icefloe.state.object_names import (
     record_name,
 )
 from icefloe.state.records import Record
-from icefloe.state.storage import DeletesMany, StorageProvider
+from icefloe.state.storage import DeletesMany, RemovesAbandonedWrites, StorageProvider
 
 _log = logging.getLogger(__name__)
 
 # One object that cannot be deleted must not stop the rest; a store that is down should.
 _MAX_FAILURES = 3
 _BATCH_KEYS = 500
+# No write of state takes as long.
+_ABANDONED_AFTER = timedelta(days=1)
 
 _FILE_MESSAGES: dict[int, type[Message]] = {
     pb.GLOBAL_KEY_VALUE: pb.GlobalKeyedTableSubtaskCheckpointMetadata,
@@ -76,7 +79,10 @@ def clean_up(
     """
     deadline = None if seconds is None else clock() + seconds
     removables = classify(storage, job_id, chain, also_referenced=also_referenced)
-    return remove(storage, removables, deadline=deadline, clock=clock)
+    report = remove(storage, removables, deadline=deadline, clock=clock)
+    if isinstance(storage, RemovesAbandonedWrites):
+        storage.remove_abandoned_writes(_ABANDONED_AFTER)
+    return report
 
 
 def referenced_names(chain: Sequence[Record]) -> set[str]:

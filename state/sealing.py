@@ -19,10 +19,11 @@ M = TypeVar("M", bound=Message)
 def seal(message: Message) -> bytes:
     """Return the bytes to store: the message with its kind, format version and checksum. Same message, same bytes."""
     payload = message.SerializeToString(deterministic=True)
+    kind = message.DESCRIPTOR.full_name
     sealed = Sealed(
         format_version=FORMAT_VERSION,
-        kind=message.DESCRIPTOR.full_name,
-        payload_crc32=zlib.crc32(payload),
+        kind=kind,
+        payload_crc32=_checksum(kind, payload),
         payload=payload,
     )
     return sealed.SerializeToString(deterministic=True)
@@ -46,7 +47,7 @@ def unseal(data: bytes, message_type: type[M], object_name: str) -> M:
     expected = message_type.DESCRIPTOR.full_name
     if sealed.kind != expected:
         raise _corrupt(object_name, f"a {sealed.kind} where a {expected} belongs")
-    crc32 = zlib.crc32(sealed.payload)
+    crc32 = _checksum(sealed.kind, sealed.payload)
     if crc32 != sealed.payload_crc32:
         raise _corrupt(object_name, f"checksum {crc32:08x} where {sealed.payload_crc32:08x} was written")
     # A field that appears twice, or one that this version does not have: the checksum covers neither.
@@ -71,6 +72,11 @@ def newer_format(found: int, object_name: str) -> StateVersionError:
         supported=FORMAT_VERSION,
         object_name=object_name,
     )
+
+
+def _checksum(kind: str, payload: bytes) -> int:
+    # The kind is in it because the CRC-32 of nothing is 0, and so is a field that was cut off.
+    return zlib.crc32(payload, zlib.crc32(kind.encode()))
 
 
 def _corrupt(object_name: str, found: str) -> CorruptStateError:

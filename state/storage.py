@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Protocol, runtime_checkable
 
 from icefloe.errors import StorageError
@@ -90,6 +90,15 @@ class DeletesMany(Protocol):
 
     def delete_many(self, keys: Iterable[str]) -> None:
         """Delete the objects, present or not; repeatable. Raises ``StorageError`` when one could not be deleted."""
+        ...
+
+
+@runtime_checkable
+class RemovesAbandonedWrites(Protocol):
+    """A provider on which a killed writer leaves something behind that no listing shows."""
+
+    def remove_abandoned_writes(self, older_than: timedelta) -> int:
+        """Delete what killed writers left and return how much it was; repeatable, may race writers."""
         ...
 
 

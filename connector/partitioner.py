@@ -6,6 +6,7 @@ Rows are never looked at one by one: keys are dictionary-encoded, combined into 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Literal
 
 import pyarrow as pa
@@ -87,17 +88,17 @@ class Partitioner:
         codes, groups = _encode(columns)
         if groups == 1:
             return list(zip(self._keys_at(columns, pa.array([0])), [data], strict=True))
-        runs = pc.run_end_encode(codes)
-        if len(runs.values) == groups:
-            ends = runs.run_ends.to_pylist()
-        else:
+        counts = codes.value_counts().field("counts").to_pylist()
+        ends = list(accumulate(counts))
+        starts = [0, *ends[:-1]]
+        first_rows = pa.array(starts)
+        if _runs(codes) != groups:
+            # Stable, so rows keep their order; codes count up in order of appearance, so partitions do too.
             order = pc.array_sort_indices(codes)
             data = data.take(order)
-            columns = [column.take(order) for column in columns]
-            ends = pc.run_end_encode(codes.take(order)).run_ends.to_pylist()
-        starts = [0, *ends[:-1]]
-        keys = self._keys_at(columns, pa.array(starts))
-        return [(k, data.slice(start, end - start)) for k, start, end in zip(keys, starts, ends, strict=True)]
+            first_rows = order.take(first_rows)
+        keys = self._keys_at(columns, first_rows)
+        return [(k, data.slice(start, rows)) for k, start, rows in zip(keys, starts, counts, strict=True)]
 
     def _folder_name(self, index: int) -> str:
         path = self._paths[index]
@@ -163,9 +164,16 @@ def _encode(columns: list[pa.Array]) -> tuple[pa.Array, int]:
         if size == 1:
             continue
         # Both factors are at most the number of rows, and a batch has fewer than 2**31: the product fits 64 bits.
-        combined = pc.add(pc.multiply(codes.cast(pa.int64()), pa.scalar(size, pa.int64())), more.cast(pa.int64()))
+        wide = pa.int32() if groups * size < 2**31 else pa.int64()
+        combined = pc.add(pc.multiply(codes.cast(wide), pa.scalar(size, wide)), more.cast(wide))
         codes, groups = _encode_one(combined)
     return codes, groups
+
+
+def _runs(codes: pa.Array) -> int:
+    """How many runs of equal codes there are: as many as partitions when the rows came sorted by them."""
+    changes = pc.sum(pc.not_equal(codes.slice(1), codes.slice(0, len(codes) - 1))).as_py()
+    return 1 + int(changes or 0)
 
 
 def _encode_one(array: pa.Array) -> tuple[pa.Array, int]:

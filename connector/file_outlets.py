@@ -92,8 +92,9 @@ class SegmentOutlet:
 
     def settle(self) -> None:
         if self._under_way is not None:
-            future, self._under_way = self._under_way, None
-            self.segments.append(future.result())
+            # Raises again at every call after a failure: the bytes are nowhere else.
+            self.segments.append(self._under_way.result())
+            self._under_way = None
 
     def put(self, pieces: Sequence[bytes | memoryview]) -> sink_pb2.Segment:
         """Store a segment now, in this thread."""

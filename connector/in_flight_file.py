@@ -266,9 +266,11 @@ class InFlightFile:
             return
         if ctx.publish_later and ctx.files.uploads_expire:
             # The upload may be gone when the record is published: what it is made of must be durable by itself.
-            segments.append(outlet.put(rest))
-            result.sources.extend(segments)
-            rest = ()
+            stored = outlet.put(rest)
+            result.sources.extend([*segments, stored])
+            if stored.length_bytes >= ctx.files.min_part_bytes and ctx.files.copies_from(ctx.state):
+                # It is there: copying it is cheaper than sending it twice.
+                segments, rest = [*segments, stored], ()
         upload = ctx.files.begin(self.name, ctx.info.attempt_id, hidden=ctx.publish_later)
         with ctx.events.timing("upload_us"):
             parts = compose(ctx.files, upload, state=ctx.state, segments=segments, rest=rest)

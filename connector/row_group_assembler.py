@@ -111,9 +111,10 @@ class RowGroupAssembler:
         """Wait for the row group under way and count it in. Returns False when there was none."""
         if self._under_way is None:
             return False
-        future, self._under_way = self._under_way, None
+        # Raises again at every call after a failure: rows were taken and are in no row group.
+        done = self._under_way.result()
+        self._under_way = None
         self._under_way_bytes = self._under_way_rows = 0
-        done = future.result()
         so_far = self.encoded
         if so_far.footer is None:
             so_far.footer = done.footer

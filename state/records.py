@@ -91,6 +91,7 @@ class RecordLog:
 
         Raises ``CorruptStateError`` when an epoch between two records is missing.
         """
+        gap_before: tuple[int, int] | None = None
         for _ in range(_HEAD_TRIES):
             epochs = self.epochs()
             if not epochs:
@@ -99,8 +100,13 @@ class RecordLog:
                 head = self.read(epochs[-1])
             except NotFoundError:
                 continue
-            self._check_no_gap(epochs, head)
-            return head
+            gap = _first_gap(epochs, head)
+            if gap is None:
+                return head
+            # A clean-up that ran during the listing shows as a gap once; a real one shows again.
+            if gap == gap_before:
+                raise self._gap(*gap)
+            gap_before = gap
         raise StateError(
             "ICEFLOE_RECORD_UNSTABLE",
             f"the highest record of job {self._job_id} in {self._storage.url} vanished {_HEAD_TRIES} times while it "
@@ -135,30 +141,40 @@ class RecordLog:
 
         Goes down to the highest min epoch that any of them names, or to the first record of the job. Stops early where
         a newer head has voided the rest in the meantime. What this process has read or put before is not read again,
-        since a digest names its content. Raises ``CorruptStateError`` when a record that is not void is
-        missing, or is not the one that the record above it was made from.
+        since a digest names its content. Raises ``CorruptStateError`` when a record that is not void is missing, or is
+        not the one that the record above it was made from.
         """
         chain = [head]
         floor = head.metadata.min_epoch
         while chain[-1].epoch > floor and chain[-1].metadata.base_digest:
-            above = chain[-1]
-            try:
-                below = _seen.get(above.metadata.base_digest) or self.read(above.epoch - 1)
-            except NotFoundError as error:
-                if self._is_void_by_now(above.epoch - 1, head):
-                    break
-                raise self._gap(above.epoch - 1, above.epoch) from error
-            if (below.epoch, below.digest) != (above.epoch - 1, above.metadata.base_digest):
-                raise CorruptStateError(
-                    "ICEFLOE_RECORD_UNLINKED",
-                    f"{self._where(record_name(self._job_id, below.epoch))} has digest {below.digest}, and record "
-                    f"{above.epoch} was made from {above.metadata.base_digest}: parts of two histories are mixed; "
-                    "restore the state location as a whole",
-                )
+            below = self._base_of(chain[-1], head)
+            if below is None:
+                break
             chain.append(below)
             # A min epoch that was lowered again does not bring back what an earlier record had voided.
             floor = max(floor, below.metadata.min_epoch)
         return chain
+
+    def _base_of(self, above: Record, head: Record) -> Record | None:
+        """Return the record that ``above`` was made from; None where a head above ``head`` has voided it by now."""
+        epoch, digest = above.epoch - 1, above.metadata.base_digest
+        problem: CorruptStateError
+        try:
+            below = _seen.get(digest) or self.read(epoch)
+        except NotFoundError:
+            problem = self._gap(epoch, above.epoch)
+        else:
+            if (below.epoch, below.digest) == (epoch, digest):
+                return below
+            problem = CorruptStateError(
+                "ICEFLOE_RECORD_UNLINKED",
+                f"{self._where(record_name(self._job_id, epoch))} has digest {below.digest}, and record {above.epoch} "
+                f"was made from {digest}: parts of two histories are mixed; restore the state location as a whole",
+            )
+        # A clean-up may have deleted it, and a driver that slept may have put another one in its place.
+        if self._is_void_by_now(epoch, head):
+            return None
+        raise problem
 
     def _completed(self, metadata: CheckpointMetadata) -> CheckpointMetadata:
         if metadata.job_id != self._job_id or metadata.min_epoch > metadata.epoch:
@@ -178,12 +194,6 @@ class RecordLog:
             found = parse(info.key)
             if found and found.kind is ObjectKind.RECORD and found.epoch is not None:
                 yield found.epoch
-
-    def _check_no_gap(self, epochs: list[int], head: Record) -> None:
-        kept = [epoch for epoch in epochs if epoch >= head.metadata.min_epoch]
-        for lower, upper in itertools.pairwise(kept):
-            if upper != lower + 1:
-                raise self._gap(lower + 1, upper)
 
     def _is_void_by_now(self, epoch: int, head: Record) -> bool:
         newest = self.head()
@@ -210,6 +220,12 @@ def check_put_if_absent(storage: StorageProvider) -> None:
     if isinstance(storage, ChecksPutIfAbsent) and location not in _checked_locations:
         storage.check_conditional_put()
         _checked_locations.add(location)
+
+
+def _first_gap(epochs: list[int], head: Record) -> tuple[int, int] | None:
+    """Return the lowest epoch that is missing between two records that are not void, and the one above the gap."""
+    kept = [epoch for epoch in epochs if epoch >= head.metadata.min_epoch]
+    return next(((lower + 1, upper) for lower, upper in itertools.pairwise(kept) if upper != lower + 1), None)
 
 
 def _record(metadata: CheckpointMetadata, data: bytes) -> Record:

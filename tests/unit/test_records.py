@@ -14,6 +14,7 @@ from icefloe.state.object_names import record_name
 from icefloe.state.record_cache import DigestCache
 from icefloe.state.records import Record, RecordLog
 from icefloe.state.sealing import FORMAT_VERSION, seal
+from icefloe.state.storage import ObjectInfo
 from support.checkpoints import JOB, file_name, metadata, put_chain
 from support.faulty_storage import Fault, FaultKind, FaultyStorage
 
@@ -102,7 +103,7 @@ class TestFence:
         seen: list[str] = []
 
         class Watching(MemoryStorage):
-            def list(self, prefix: str = "", *, after: str = "") -> Iterator[object]:  # type: ignore[override]
+            def list(self, prefix: str = "", *, after: str = "") -> Iterator[ObjectInfo]:
                 for info in listed(prefix, after=after):
                     seen.append(info.key)
                     yield info
@@ -132,6 +133,21 @@ class TestHead:
         storage.delete_if_present(record_name(JOB, 2))
         with pytest.raises(CorruptStateError, match=f"ICEFLOE_RECORD_MISSING: .*{record_name(JOB, 2)}"):
             log.head()
+
+    def test_a_clean_up_during_the_listing_is_not_taken_for_a_gap(self, log: RecordLog, storage: FaultyStorage) -> None:
+        put_chain(log, 4)
+        whole = storage.inner.list
+        listings: list[str] = []
+
+        class Racing(MemoryStorage):
+            def list(self, prefix: str = "", *, after: str = "") -> Iterator[ObjectInfo]:
+                listings.append(prefix)
+                torn = record_name(JOB, 1) if len(listings) == 1 else ""
+                return (info for info in whole(prefix, after=after) if info.key != torn)
+
+        head = RecordLog(Racing("records"), JOB).head()
+        assert head is not None
+        assert head.epoch == 3
 
     @pytest.mark.parametrize("damage", [b"", b"garbage", seal(metadata(1, None))[:-1], b"PAR1" * 100])
     def test_a_damaged_head_is_never_an_empty_start(
@@ -210,6 +226,16 @@ class TestChain:
         storage.delete_if_present(record_name(JOB, 0))
         assert [record.epoch for record in log.chain(records[3])] == [3, 2]
 
+    def test_a_stray_in_place_of_a_record_that_a_newer_head_voided_ends_the_chain_too(
+        self, log: RecordLog, storage: FaultyStorage
+    ) -> None:
+        records = put_chain(log, 4)
+        log.put(metadata(4, records[-1], min_epoch=3))
+        for epoch in (0, 1):
+            storage.delete_if_present(record_name(JOB, epoch))
+        log.put(metadata(1, records[0]))
+        assert [record.epoch for record in log.chain(records[3])] == [3, 2]
+
     def test_records_that_this_process_knows_are_not_read_again(
         self, log: RecordLog, storage: FaultyStorage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -224,7 +250,7 @@ class TestChain:
         self, log: RecordLog, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(records_module, "_seen", DigestCache(max_bytes=10_000))
-        records = put_chain(log, 2)
+        records = put_chain(log, 3)
         skipping = log.put(metadata(3, records[1]))
         with pytest.raises(CorruptStateError, match="ICEFLOE_RECORD_UNLINKED"):
             log.chain(skipping)

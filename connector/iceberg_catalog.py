@@ -14,7 +14,6 @@ from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import (
     AuthorizationExpiredError,
     ForbiddenError,
-    NamespaceAlreadyExistsError,
     NoSuchNamespaceError,
     NoSuchTableError,
     TableAlreadyExistsError,
@@ -103,8 +102,12 @@ def _open_embedded(folder: str, properties: dict[str, str]) -> Catalog:
     database = _database(folder)
     try:
         os.makedirs(folder, exist_ok=True)
-        # WAL is a property of the file: readers of other processes then never block a commit.
-        with contextlib.closing(sqlite3.connect(database, timeout=BUSY_TIMEOUT_SECONDS)) as connection:
+        # WAL is a property of the file: readers of other processes then never block a commit. "Locked" means that
+        # another process is switching it on; a file that cannot be opened fails below.
+        with (
+            contextlib.suppress(sqlite3.OperationalError),
+            contextlib.closing(sqlite3.connect(database, timeout=BUSY_TIMEOUT_SECONDS)) as connection,
+        ):
             connection.execute("PRAGMA journal_mode=WAL")
         return _load_embedded(folder, database, properties)
     except (OSError, sqlite3.Error) as e:
@@ -201,9 +204,14 @@ def _create(catalog: Catalog, settings: TableSettings, stream_schema: pa.Schema)
 
 def _create_namespaces(catalog: Catalog, namespace: tuple[str, ...]) -> None:
     for depth in range(1, len(namespace) + 1):
-        with contextlib.suppress(NamespaceAlreadyExistsError):
+        if catalog.namespace_exists(namespace[:depth]):
+            continue
+        try:
+            catalog.create_namespace(namespace[:depth])
+        except Exception:
+            # Another driver may have been faster, and not every catalog says so in the same words.
             if not catalog.namespace_exists(namespace[:depth]):
-                catalog.create_namespace(namespace[:depth])
+                raise
 
 
 def secrets_of(settings: TableSettings) -> dict[str, str]:

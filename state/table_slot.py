@@ -149,9 +149,19 @@ def open_slot(
     table = ErasedTable.from_config(kind, config, task_info, storage, merged)
     table.inner.compaction = compaction
     current = None if merged is None else table.subtask_metadata_from_table(merged)
+    if isinstance(table.inner, ExpiringTimeKeyTable):
+        table.inner.floor = table.inner.expires_below(_watermark(restore_from))
     if schema is None and isinstance(table.inner, ExpiringTimeKeyTable) and table.inner.config.arrow_schema:
         schema = pa.ipc.read_schema(pa.py_buffer(table.inner.config.arrow_schema))
     return TableSlot(config, table, current, codecs=codecs, schema=schema, gate=gate)
+
+
+def _watermark(restore_from: Sequence[pb.OperatorCheckpointMetadata]) -> int | None:
+    """Return the lowest watermark of all subtasks; None while one has none: what it may still hold is not expired."""
+    operators = [metadata.operator_metadata for metadata in restore_from]
+    if not all(operator.HasField("watermark") for operator in operators):
+        return None
+    return min((operator.watermark for operator in operators), default=None)
 
 
 def _merged(

@@ -19,8 +19,8 @@ $(READY): requirements-dev.lock pyproject.toml
 java:
 	@.ci/java
 
-demo: java $(READY) ## show the furthest thing that works
-	@$(BIN)/python -c 'import icefloe; print("Icefloe", icefloe.__version__, "installs and imports. The sink has not landed yet: nothing to show.")'
+demo: java $(READY) ## stream events into a local Iceberg table and show what is there
+	@$(BIN)/python examples/quickstart.py
 
 test: java $(READY) ## run all tests; PYTEST_ARGS="-k word" narrows them
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)

@@ -370,6 +370,19 @@ def ledger_after(record: Record | None) -> str:
     return sink_record(record).expected_ledger
 
 
+def check_ledger(job_id: str, head: Record, found: str) -> None:
+    """Make sure that the target stands at the head, or at what the head expects while it is not published."""
+    expected = sink_record(head).expected_ledger
+    if found in (expected, ledger_after(head)):
+        return
+    raise ConflictError(
+        "ICEFLOE_LEDGER_CONFLICT",
+        f"job {job_id}: the state ends with record {head.epoch}, which leaves the target's ledger at "
+        f"{ledger_after(head) or 'nothing'!r}, but it is at {found or 'nothing'!r}: checkpoint and state were restored "
+        "or copied from another time; use the newer ones, or start a new job with a new checkpointLocation",
+    )
+
+
 def read_job(state: StorageProvider, job_id: str) -> sink.JobMetadata:
     """Return ``job.metadata``; raises ``NotFoundError`` where the job has no state."""
     name = job_metadata_name(job_id)

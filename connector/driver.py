@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import logging
+import socket
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
 
 from icefloe.connector.checkpoint_log import CheckpointLog
-from icefloe.connector.committer import CommitSettings, Committer, check_target, read_job
+from icefloe.connector.committer import CommitSettings, Committer, check_ledger, check_target, read_job
 from icefloe.connector.file_store import open_file_store
 from icefloe.connector.messages import Base, TaskReport
 from icefloe.connector.options import SinkOptions
@@ -18,6 +22,7 @@ from icefloe.connector.write_plan import WritePlan
 from icefloe.errors import NotFoundError, OptionError, StateError
 from icefloe.proto import sink_pb2 as sink
 from icefloe.schemas.sink_schema import SinkSchema
+from icefloe.state.object_names import parse
 from icefloe.state.opening import open_storage
 from icefloe.state.records import Record, RecordLog
 from icefloe.state.storage import StorageProvider
@@ -36,6 +41,8 @@ class EpochSettings:
     # What Spark's offset log says is running, where the driver can read it.
     batch_id: int | None
     watermark_us: int | None
+    # The driver's machine, where the target is a disk that other machines need not have; None: any will do.
+    machine: str | None = None
 
 
 class Driver:
@@ -66,8 +73,8 @@ class Driver:
                 "cannot read: keep the checkpoint on a disk that the driver can read, or leave rollWatermark out",
             )
         target, plan = open_and_plan(self._options, self._schema, self._state, job_id or "")
-        if job_id is not None and base is not None and base.first_batch_id is not None:
-            check_target(read_job(self._state, job_id), target.identity())
+        if base is not None:
+            self._check_history(base, head, target)
         assert self._options.state_location is not None
         return EpochSettings(
             plan=plan,
@@ -76,7 +83,30 @@ class Driver:
             state_options=self._options.s3_options,
             batch_id=entry.batch_id if entry else None,
             watermark_us=entry.watermark_ms * 1000 if entry else None,
+            machine=None if self._options.shared_disk or _is_remote(plan.files_url) else this_machine(),
         )
+
+    def _check_history(self, base: Base, head: Record | None, target: Target) -> None:
+        """Refuse a state that belongs to another target, or that the target has gone past, before data moves."""
+        if base.first_batch_id is None:
+            self._report_other_jobs(base.job_id)
+            return
+        check_target(read_job(self._state, base.job_id), target.identity())
+        if head is not None:
+            check_ledger(base.job_id, head, target.ledger(base.job_id))
+
+    def _report_other_jobs(self, job_id: str) -> None:
+        """A new job in a place where others have state: a wiped checkpoint may have left rows in flight."""
+        others = [other for other in job_ids(self._state) if other != job_id]
+        if others:
+            logger.warning(
+                "job %s is new, and %s has state of %s: if a checkpoint was wiped, see what is in flight with "
+                "`icefloe status %s` and make it visible with `icefloe finish`",
+                job_id,
+                self._state.url,
+                ", ".join(others),
+                self._state.url,
+            )
 
     def check(self) -> None:
         """Raise what the first epoch would refuse, and change nothing."""
@@ -149,6 +179,22 @@ def find_base(state: StorageProvider, job_id: str, head: Record | None) -> Base:
             f"job {job_id} has records in {state.url} but no job.metadata: part of the state is missing; put it back",
         )
     return Base.of(job_id, head, job.first_batch_id if job is not None else None)
+
+
+def this_machine() -> str:
+    """Return what tells this machine (or container) from another one."""
+    boot = Path("/proc/sys/kernel/random/boot_id")
+    return f"{socket.gethostname()}/{boot.read_text().strip() if boot.exists() else uuid.getnode()}"
+
+
+def _is_remote(url: str) -> bool:
+    return urlsplit(url).scheme not in ("", "file")
+
+
+def job_ids(state: StorageProvider) -> list[str]:
+    """Return the jobs that have state here, in the order of their ids."""
+    found = (parse(info.key) for info in state.list())
+    return sorted({name.job for name in found if name is not None})
 
 
 def _job_or_none(state: StorageProvider, job_id: str) -> sink.JobMetadata | None:

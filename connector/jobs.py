@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from icefloe.connector.committer import CommitSettings, Committer, check_target, read_job
-from icefloe.connector.driver import open_target
+from icefloe.connector.driver import job_ids, open_target
 from icefloe.connector.messages import sink_record
 from icefloe.connector.options import SinkOptions, absolute_url, parse_options
 from icefloe.connector.targets import Target
 from icefloe.errors import StateError
 from icefloe.proto import sink_pb2 as sink
-from icefloe.state.object_names import parse
 from icefloe.state.opening import open_storage
 from icefloe.state.records import Record, RecordLog
 from icefloe.state.storage import StorageProvider
@@ -39,12 +38,6 @@ class Job:
         """Return the committer of this job."""
         settings = CommitSettings(keep_epochs=self.options.keep_epochs, public_options=self.options.public)
         return Committer(job_id=self.job_id, state=self.state, target=target, settings=settings)
-
-
-def job_ids(state: StorageProvider) -> list[str]:
-    """Return the jobs that have state here, in the order of their ids."""
-    found = (parse(info.key) for info in state.list())
-    return sorted({name.job for name in found if name is not None})
 
 
 def open_job(state_location: str, *, job: str | None = None, options: Mapping[str, str] | None = None) -> Job:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from icefloe.connector.iceberg_publish import read_ledger
 from icefloe.connector.iceberg_table import IcebergTarget
 from icefloe.connector.options import SinkOptions
 from icefloe.connector.table_plan import TableSettings
-from icefloe.connector.targets import Publication, PublishOutcome
+from icefloe.connector.targets import LedgerState, Publication, PublishOutcome
 from icefloe.proto import sink_pb2 as sink
 
 
@@ -38,8 +39,13 @@ class TableTarget:
         return sink.Target(table=self._settings.identifier, table_uuid=self._table.uuid)
 
     def ledger(self, job_id: str) -> str:
-        """Return the ledger property, or what the snapshots' summaries say where it is missing."""
-        return self._table.ledger(job_id) or ""
+        """Return the ledger as the table had it when it was last loaded, which opening and planning do."""
+        return read_ledger(self._table.table.metadata, job_id) or ""
+
+    def ledger_state(self, job_id: str) -> LedgerState:
+        """Return the ledger and the time of its snapshot, if the table still lists it."""
+        value = self._table.ledger(job_id) or ""
+        return LedgerState(value=value, complete=True, committed_us=self._table.committed_us(job_id, value))
 
     def publish(self, publication: Publication) -> PublishOutcome:
         """Append the record's files, unless the ledger says that it has been done."""

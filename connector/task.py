@@ -7,11 +7,12 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from icefloe.connector.committer import check_batch_id
-from icefloe.connector.driver import EpochSettings, find_base
+from icefloe.connector.driver import EpochSettings, find_base, this_machine
 from icefloe.connector.file_store import open_file_store
 from icefloe.connector.messages import Base, TaskReport
 from icefloe.connector.subtask_writer import SubtaskWriter
-from icefloe.errors import ConflictError
+from icefloe.connector.writer_stats import now_us
+from icefloe.errors import ConflictError, OptionError
 from icefloe.state.crash_points import crash_point
 from icefloe.state.opening import open_storage
 from icefloe.state.records import RecordLog
@@ -39,28 +40,48 @@ def run_task(settings: EpochSettings, info: TaskInfo, batch_id: int, batches: It
     with SubtaskWriter(
         info, base, settings.plan, state=state, files=files, watermark_us=settings.watermark_us
     ) as writer:
-        for batch in batches:
+        read_us = 0
+        while True:
+            began = now_us()
+            batch = next(batches, None)
+            read_us += now_us() - began
+            if batch is None:
+                break
             writer.write(batch)
         crash_point("task.input-read")
+        began = now_us()
         metadata = writer.checkpoint()
         crash_point("task.checkpointed")
+        metrics = writer.metrics()
+        metrics.read_us, metrics.state_us = read_us, now_us() - began
         return _report(
             info,
             base,
             batch_id,
             rows=writer.input_rows,
             operator_metadata=metadata.SerializeToString(deterministic=True),
-            metrics=writer.metrics().SerializeToString(),
+            metrics=metrics.SerializeToString(),
         )
 
 
 def _check_epoch(settings: EpochSettings, base: Base, info: TaskInfo, batch_id: int) -> None:
-    if base.job_id != info.job_id or settings.batch_id not in (None, batch_id):
+    if base.job_id != info.job_id:
         raise ConflictError(
             "ICEFLOE_CHECKPOINT_MIXED",
-            f"Spark runs batch {batch_id} of job {info.job_id}, but checkpointLocation holds batch "
-            f"{settings.batch_id} of "
-            f"job {base.job_id}: give the sink the checkpointLocation that the query itself uses",
+            f"Spark runs job {info.job_id}, but checkpointLocation is that of job {base.job_id}: give the sink the "
+            "checkpointLocation that the query itself uses",
+        )
+    if settings.plan.roll.by_watermark and settings.batch_id != batch_id:
+        raise OptionError(
+            "ICEFLOE_WATERMARK_UNREADABLE",
+            f"Spark runs batch {batch_id}, but the newest entry of its offset log is {settings.batch_id}, so the "
+            "watermark is not known: leave rollWatermark out",
+        )
+    if settings.machine is not None and settings.machine != this_machine():
+        raise OptionError(
+            "ICEFLOE_DISK_NOT_SHARED",
+            f"the target {settings.plan.files_url} is on a local disk, and this task runs on another machine than the "
+            "driver: write to S3, or set sharedDisk=true where every machine has the same disk there",
         )
 
 

@@ -22,7 +22,7 @@ from icefloe.connector.row_group_encoder import (
     serialize_footer,
 )
 from icefloe.connector.shared_buffer import SharedBuffer
-from icefloe.connector.size_estimate import shared_ratio
+from icefloe.connector.size_estimate import EncodedRatio, shared_ratio
 from icefloe.connector.writer_stats import FsEventLogger
 from icefloe.errors import SchemaError, StateError
 from icefloe.proto import sink_pb2
@@ -99,6 +99,7 @@ class ParquetBatchBufferingWriter:
         lane: Lane | None = None,
         encoded: EncodedSoFar | None = None,
         pending: PendingRows | None = None,
+        ratio: EncodedRatio | None = None,
         on_row_group: Callable[[SharedBuffer], None] | None = None,
     ) -> None:
         arrow = schema.arrow
@@ -116,7 +117,7 @@ class ParquetBatchBufferingWriter:
             pending=pending or PendingRows(self.schema, owner="of a new writer"),
             encoded=encoded or EncodedSoFar(),
             deliver=self._deliver,
-            ratio=shared_ratio(format, self.schema),
+            ratio=ratio or shared_ratio(format, self.schema),
             lane=lane or InlineLane(),
             events=self._events,
             count_nans=self._count_nans if self._has_field_ids else None,

@@ -123,6 +123,19 @@ class Carried:
         return InFlightFile.resume(ctx, message, self.footer, lambda: self.pending, name=name)
 
 
+def assert_same_rows(found: pa.Table, expected: pa.Table) -> None:
+    """Compare values, order, types and nulls; a NaN equals itself."""
+    assert found.schema.equals(expected.schema), (found.schema, expected.schema)
+    assert found.num_rows == expected.num_rows
+    for name in expected.column_names:
+        assert _bits(found[name]).equals(_bits(expected[name])), f"column {name!r} differs"
+
+
+def _bits(column: pa.ChunkedArray) -> pa.Array:
+    array = column.combine_chunks()
+    return array.view(pa.int64()) if pa.types.is_float64(array.type) else array
+
+
 def rows_of(batches: Sequence[pa.RecordBatch]) -> pa.Table:
     """The batches as one table."""
     return pa.Table.from_batches(batches, EVENTS).combine_chunks()

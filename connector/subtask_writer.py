@@ -37,6 +37,17 @@ logger = logging.getLogger("icefloe.task")
 _SUBTASK_BITS = 16
 _NUMBER_BITS = 16
 
+_STAGED_BYTES = 16 << 20
+# A part that is smaller than this share of the batch it was cut from is copied, so that it does not keep all of it.
+_PINNING_SHARE = 8
+
+
+def _unpinned(part: pa.RecordBatch, whole: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the part with buffers of its own, where it would keep a much larger batch in memory."""
+    if part.num_rows * _PINNING_SHARE >= whole.num_rows:
+        return part
+    return pa.concat_batches([part, part.slice(0, 0)])
+
 
 def pending_key(epoch: int, subtask: int, number: int) -> int:
     """Return the routing key of a file's pending rows. One attempt per epoch and subtask is ever recorded (R1)."""
@@ -113,6 +124,9 @@ class SubtaskWriter:
         self._writers: dict[str, sink.WriterDescription] = {}
         self._began = 0
         self._named = 0
+        self._staged: list[pa.RecordBatch] = []
+        self._staged_bytes = 0
+        self._staging_limit_bytes = min(_STAGED_BYTES, plan.memory_budget_bytes // 4, plan.roll.file_size_bytes // 4)
         self.input_rows = 0
         self.input_bytes = 0
         for stored in self._state.files():
@@ -131,15 +145,15 @@ class SubtaskWriter:
         self.input_bytes += batch.nbytes
         if self._normalizer is None:
             self._normalizer = BatchNormalizer(batch.schema, self._plan.schema)
-        for key, part in self._partitioner.split(self._normalizer.apply(batch)):
-            file = self._file_for(key)
-            file.append(part)
-            if self._plan.roll.is_full(file):
-                self._roll(key, file, RollReason.SIZE)
-        self._keep_budgets()
+        self._staged.append(self._normalizer.apply(batch))
+        self._staged_bytes += batch.nbytes
+        # Batches are split by partition a few at a time: a part of each would be a handful of rows.
+        if not self._plan.partition_fields or self._staged_bytes >= self._staging_limit_bytes:
+            self._distribute()
 
     def checkpoint(self) -> pb.OperatorCheckpointMetadata:
         """Roll what is due, make the rest durable, and return what the record must hold."""
+        self._distribute()
         for file in self._retired:
             self._finish(file, RollReason.FINGERPRINT)
         now = self._clock()
@@ -181,6 +195,19 @@ class SubtaskWriter:
             self._suspend(file)
         crash_point("task.suspended")
         return self._state.checkpoint(min_epoch=self._base.min_epoch, rolled=self._rolled, then_stop=then_stop)
+
+    def _distribute(self) -> None:
+        """Give the staged rows to the files of their partitions."""
+        if not self._staged:
+            return
+        whole = self._staged[0] if len(self._staged) == 1 else pa.concat_batches(self._staged)
+        self._staged, self._staged_bytes = [], 0
+        for key, part in self._partitioner.split(whole):
+            file = self._file_for(key)
+            file.append(_unpinned(part, whole))
+            if self._plan.roll.is_full(file):
+                self._roll(key, file, RollReason.SIZE)
+        self._keep_budgets()
 
     def _files(self) -> list[tuple[PartitionKey, InFlightFile]]:
         return [(key, file) for held in (self._open, self._idle) for key, files in held.items() for file in files]

@@ -31,6 +31,7 @@ from icefloe.connector.iceberg_publish import (
     Publisher,
     RetryPolicy,
     ancestor_ids,
+    find_snapshot,
     own_snapshots,
     read_ledger,
 )
@@ -129,6 +130,11 @@ class IcebergTarget:
         """Return the job's ledger value as the table has it now: ``<epoch>:<record digest>``, or None."""
         self._reload()
         return read_ledger(self._table.metadata, job_id)
+
+    def committed_us(self, job_id: str, ledger: str) -> int | None:
+        """Return when the snapshot of this ledger value was made; None where the table, as last loaded, has it not."""
+        snapshot = find_snapshot(self._table.metadata, job_id, ledger)
+        return snapshot.timestamp_ms * 1000 if snapshot is not None else None
 
     def publish(
         self,

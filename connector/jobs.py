@@ -10,7 +10,7 @@ from icefloe.connector.driver import job_ids, open_target
 from icefloe.connector.messages import sink_record
 from icefloe.connector.options import SinkOptions, absolute_url, parse_options
 from icefloe.connector.targets import Target
-from icefloe.errors import StateError
+from icefloe.errors import NotFoundError, StateError
 from icefloe.proto import sink_pb2 as sink
 from icefloe.state.opening import open_storage
 from icefloe.state.records import Record, RecordLog
@@ -47,14 +47,40 @@ def open_job(state_location: str, *, job: str | None = None, options: Mapping[st
     Raises ``StateError`` where there is no such job, or more than one.
     """
     given = {key.lower(): value for key, value in (options or {}).items()}
-    storage_options = {key: value for key, value in given.items() if key.startswith("s3.")}
-    state = open_storage(absolute_url(state_location), storage_options)
-    job_id = _choose(job_ids(state), job, state.url)
-    metadata = read_job(state, job_id)
+    state, found = find_jobs(state_location, given)
+    job_id = _choose(found, job, state.url)
     head = RecordLog(state, job_id).head()
+    metadata = _read_job(state, job_id, head)
     kept = dict(sink_record(head).options) if head is not None else _target_options(metadata)
     merged = {**{key.lower(): value for key, value in kept.items()}, **given, "statelocation": state_location}
     return Job(job_id, metadata, head, state, parse_options(merged))
+
+
+def find_jobs(state_location: str, options: Mapping[str, str]) -> tuple[StorageProvider, list[str]]:
+    """Return the state at a location and the jobs in it; the checkpointLocation that holds the state will do, too."""
+    storage_options = {key.lower(): value for key, value in options.items() if key.lower().startswith("s3.")}
+    given = open_storage(absolute_url(state_location), storage_options)
+    if found := job_ids(given):
+        return given, found
+    inside = open_storage(absolute_url(state_location) + "/icefloe", storage_options)
+    found = job_ids(inside)
+    return (inside, found) if found else (given, [])
+
+
+def _read_job(state: StorageProvider, job_id: str, head: Record | None) -> sink.JobMetadata:
+    try:
+        return read_job(state, job_id)
+    except NotFoundError as error:
+        if head is None:
+            raise StateError(
+                "ICEFLOE_STATE_EMPTY",
+                f"job {job_id} in {state.url} has written and not recorded anything: its first batch runs, or failed; "
+                "no row was acknowledged, start the query (again)",
+            ) from error
+        raise StateError(
+            "ICEFLOE_STATE_INCOMPLETE",
+            f"job {job_id} has records in {state.url} but no job.metadata: part of the state is missing; put it back",
+        ) from error
 
 
 def _target_options(metadata: sink.JobMetadata) -> dict[str, str]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from icefloe.connector.data_names import HIDDEN_FOLDER, parse
 from icefloe.connector.file_store import FileStore, publish_file
-from icefloe.connector.targets import Publication, PublishOutcome
+from icefloe.connector.targets import LedgerState, Publication, PublishOutcome
 from icefloe.errors import ConflictError
 from icefloe.proto import sink_pb2 as sink
 from icefloe.state.crash_points import crash_point
@@ -39,6 +39,16 @@ class PathTarget:
         """Return the text of the highest ledger of the job; empty where nothing was published."""
         claimed = [name for name in self._names(job_id) if name.endswith(".ledger")]
         return self._ledgers.get(max(claimed)).decode() if claimed else ""
+
+    def ledger_state(self, job_id: str) -> LedgerState:
+        """Return the highest ledger, whether its end is there too, and when the last end was put."""
+        infos = {info.key: info for info in self._ledgers.list(f"{HIDDEN_FOLDER}/{job_id}/")}
+        value = self.ledger(job_id)
+        claims = [key for key in infos if key.endswith(".ledger")]
+        ends = [key for key in infos if key.endswith(".done")]
+        complete = not claims or max(claims).removesuffix(".ledger") + ".done" in ends
+        committed = int(infos[max(ends)].modified.timestamp() * 1_000_000) if ends else None
+        return LedgerState(value=value, complete=complete, committed_us=committed)
 
     def publish(self, publication: Publication) -> PublishOutcome:
         """Complete or link every file of a record, once; repeatable by anyone.

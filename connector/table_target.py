@@ -30,9 +30,16 @@ def table_settings(options: SinkOptions) -> TableSettings:
 class TableTarget:
     """Publishes records of one job to a table: append and ledger in one commit."""
 
-    def __init__(self, table: IcebergTarget, settings: TableSettings) -> None:
-        self._table = table
+    def __init__(self, settings: TableSettings, opened: IcebergTarget | None = None) -> None:
+        """Take a table that is open already, or open it on first use: an epoch that rolls nothing needs no catalog."""
         self._settings = settings
+        self._opened = opened
+
+    @property
+    def _table(self) -> IcebergTarget:
+        if self._opened is None:
+            self._opened = IcebergTarget.open(self._settings)
+        return self._opened
 
     def identity(self) -> sink.Target:
         """Return the table's name and uuid: a table that was dropped and made again is another one."""

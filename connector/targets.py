@@ -44,6 +44,16 @@ class PublishOutcome:
     retries: int = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerState:
+    """What a target says about a job, for people. ``complete`` is False for a claim whose files may not all be "
+    "there."""
+
+    value: str
+    complete: bool
+    committed_us: int | None
+
+
 class Target(Protocol):
     """A table or a directory. Used by the driver and by ``icefloe finish``, never by tasks."""
 
@@ -53,6 +63,10 @@ class Target(Protocol):
 
     def ledger(self, job_id: str) -> str:
         """Return the ledger's value for this job; empty where nothing was ever published."""
+        ...
+
+    def ledger_state(self, job_id: str) -> LedgerState:
+        """Return the ledger with the time of the last commit, where the target still knows it; for ``status``."""
         ...
 
     def publish(self, publication: Publication) -> PublishOutcome:

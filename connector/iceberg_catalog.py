@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import (
     AuthorizationExpiredError,
+    BadRequestError,
     ForbiddenError,
     NoSuchNamespaceError,
     NoSuchTableError,
@@ -34,7 +35,8 @@ FSSPEC_FILE_IO = "pyiceberg.io.fsspec.FsspecFileIO"
 # PyIceberg 0.12 reads version 3 and writes neither its row ids nor its manifests.
 HIGHEST_FORMAT_VERSION = 2
 _SECRET = re.compile(r"secret|password|token|credential|access-key|private|signature", re.IGNORECASE)
-_DENIED = (ForbiddenError, UnauthorizedError, AuthorizationExpiredError, PermissionError)
+# The catalog or its storage understood and said no: another try would hear the same.
+DENIED = (ForbiddenError, UnauthorizedError, AuthorizationExpiredError, BadRequestError, PermissionError)
 
 # What a table that the sink creates gets where the user says nothing: bounded metadata at any commit rate.
 HYGIENE = {
@@ -235,7 +237,7 @@ def translated(settings: TableSettings, doing: str) -> Iterator[None]:
         yield
     except IcefloeError:
         raise
-    except _DENIED as e:
+    except DENIED as e:
         raise StorageError(
             "ICEFLOE_TABLE_DENIED",
             f"{doing} ({settings.identifier}) was refused: {redact(str(e), secrets)}; check the credentials and grants",

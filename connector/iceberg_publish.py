@@ -13,6 +13,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
+from icefloe.connector.iceberg_catalog import DENIED
 from icefloe.connector.iceberg_commit import Append, to_data_files
 from icefloe.connector.targets import Publication, PublishOutcome, ledger_value
 from icefloe.errors import CommitUnknownError, ConflictError, IcefloeError, SchemaError, StorageError
@@ -26,6 +27,7 @@ EPOCH_SUMMARY = "icefloe.epoch"
 BATCH_SUMMARY = "icefloe.batch-id"
 DIGEST_SUMMARY = "icefloe.record-digest"
 OFFSETS_SUMMARY = "icefloe.source-offsets"
+LONGEST_OFFSETS = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,7 @@ class Publisher:
     _failures: int = 0
     _unknown: Exception | None = None
     _refused: Append | None = None
+    _denied: StorageError | None = None
 
     def publish(self, publication: Publication, table_uuid: str) -> tuple[PublishOutcome, Table]:
         """Append all files and set the ledger in one commit, unless that has been done.
@@ -84,6 +87,8 @@ class Publisher:
             if self._is_published(table.metadata, publication):  # 2
                 snapshot = find_snapshot(table.metadata, publication.job_id, publication.ledger)
                 return self._outcome(snapshot.snapshot_id if snapshot else None, already=True), table
+            if self._denied is not None:
+                raise self._denied
             crash_point("catalog.checked")
             append = self._built(table, publication)  # 3
             if append is None:
@@ -150,6 +155,11 @@ class Publisher:
             self._refused = append
             self._conflicted(e)
             return False
+        except DENIED as e:
+            # Said only after one more look at the ledger.
+            self._denied = _denial(self.redact(str(e)))
+            self._failures += 1
+            return False
         except Exception as e:  # noqa: BLE001 - whatever it is, only the table can tell whether the commit landed
             self._unknown = e
             self._failed(e)
@@ -196,7 +206,14 @@ def _summary(publication: Publication) -> dict[str, str]:
         BATCH_SUMMARY: str(publication.batch_id),
         DIGEST_SUMMARY: publication.digest,
     }
-    return {**said, OFFSETS_SUMMARY: publication.source_offsets} if publication.source_offsets else said
+    # Every metadata file repeats every summary: offsets of thousands of partitions would outgrow all else in it.
+    if 0 < len(publication.source_offsets) <= LONGEST_OFFSETS:
+        said[OFFSETS_SUMMARY] = publication.source_offsets
+    return said
+
+
+def _denial(text: str) -> StorageError:
+    return StorageError("ICEFLOE_TABLE_DENIED", f"the commit was refused: {text}; check the credentials and grants")
 
 
 def _is_final(error: Exception) -> bool:

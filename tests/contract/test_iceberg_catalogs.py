@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyiceberg.io.fsspec import FsspecFileIO
+from pyiceberg.table import Table
 
 from icefloe.connector.iceberg_table import IcebergTarget, TableSettings
 from icefloe.errors import ConflictError, NotFoundError, SchemaError
@@ -101,6 +103,24 @@ class CatalogContract:
             target.publish(JOB, 1, "d", driver.ledger, 1, [data_file])
             assert target.table.refresh().scan().to_arrow().num_rows == 4
 
+    def test_storage_settings_reach_the_tasks_and_are_looked_up_anew_for_each_epoch(
+        self, driver: Driver, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        catalog = driver.target.table.catalog
+        load = catalog.load_table
+        tokens = iter(["first", "second"])
+
+        def vending(identifier: str) -> Table:
+            table = load(identifier)
+            table.io.properties["s3.session-token"] = next(tokens)
+            return table
+
+        first = driver.target.plan(STREAM)
+        monkeypatch.setattr(catalog, "load_table", vending)
+        for token in ("first", "second"):
+            plan = driver.target.plan(STREAM)
+            assert dict(plan.storage_options) == {**first.storage_options, "s3.session-token": token}
+
     def test_own_snapshots_expire_and_the_ledger_stays(self, driver: Driver) -> None:
         for epoch in range(4):
             driver.publish(epoch)
@@ -109,6 +129,17 @@ class CatalogContract:
         assert driver.target.ledger(JOB) == "3:digest-3"
         driver.publish(4)
         assert_rows_are(driver.target.table, range(5))
+
+
+class OnS3:
+    """What holds for tables whose files are on S3."""
+
+    def test_small_objects_are_written_with_one_request_each(self, driver: Driver) -> None:
+        driver.publish(0)
+        assert isinstance(driver.target.table.io, FsspecFileIO)
+        plan = driver.target.plan(STREAM)
+        assert plan.data_location.startswith("s3://")
+        assert {"s3.endpoint", "s3.access-key-id", "s3.secret-access-key"} <= plan.storage_options.keys()
 
 
 class VersionedCatalogContract(CatalogContract):
@@ -171,13 +202,13 @@ class TestEmbeddedSqliteCatalog(VersionedCatalogContract):
             IcebergTarget.open(settings, STREAM)
 
 
-class TestRestCatalogOnSeaweed(VersionedCatalogContract):
+class TestRestCatalogOnSeaweed(VersionedCatalogContract, OnS3):
     @pytest.fixture
     def settings(self, seaweed: Seaweed) -> TableSettings:
         return TableSettings("db.events", "rest", seaweed.catalog_properties(seaweed.new_warehouse()))
 
 
-class TestGlueCatalogOnMoto(CatalogContract):
+class TestGlueCatalogOnMoto(CatalogContract, OnS3):
     @pytest.fixture
     def settings(self, moto_service: S3Service) -> TableSettings:
         properties = {

@@ -5,15 +5,17 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
+from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException, ForbiddenError
 from pyiceberg.table import CommitTableResponse
+from pyiceberg.transforms import IdentityTransform
 
 from icefloe.connector.iceberg_table import TableSettings
-from icefloe.errors import CommitUnknownError, ConflictError, StorageError
+from icefloe.errors import CommitUnknownError, ConflictError, NotFoundError, StorageError
 from icefloe.state.crash_points import arm
 from support.iceberg_tables import (
     JOB,
@@ -160,7 +162,40 @@ def test_environment_that_keeps_failing_before_anything_was_sent_is_a_storage_er
         driver.publish(0, files)
 
 
-def test_denied_commit_is_not_retried(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("landed", [True, False])
+def test_commit_that_the_catalog_forbids_is_looked_at_once_more_and_not_retried(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch, landed: bool
+) -> None:
+    tries = []
+
+    def forbidding(commit: Commit) -> Commit:
+        def forbid(*args: Any) -> CommitTableResponse:
+            tries.append(args)
+            if landed:
+                commit(*args)
+            raise ForbiddenError("no grant")
+
+        return forbid
+
+    replace_commit(driver, monkeypatch, forbidding)
+    if landed:
+        assert not driver.publish(0).already
+    else:
+        with pytest.raises(StorageError, match=r"^ICEFLOE_TABLE_DENIED: .*no grant"):
+            driver.publish(0)
+    assert len(tries) == 1
+    assert_rows_are(driver.target.table, [0] if landed else [])
+
+
+def test_table_dropped_between_check_and_commit_is_named(driver: Driver, rival: Driver) -> None:
+    with (
+        at_crash_point("catalog.built", lambda: rival.target.table.catalog.drop_table("db.events")),
+        pytest.raises(NotFoundError, match=r"^ICEFLOE_TABLE_NOT_FOUND: .*db\.events"),
+    ):
+        driver.publish(0)
+
+
+def test_denied_load_is_not_retried(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     files = driver.files(0)
     tries = []
 
@@ -311,6 +346,34 @@ def test_compaction_and_deletes_by_others_are_tolerated(driver: Driver) -> None:
     driver.target.table.refresh().delete("id = 0")
     driver.publish(3)
     assert sorted(driver.target.table.refresh().scan().to_arrow()["id"].to_pylist())[0] == 1
+
+
+def test_offsets_too_long_for_every_metadata_file_to_repeat_are_left_out(driver: Driver) -> None:
+    for epoch, offsets in enumerate(("x" * 4096, "x" * 4097)):
+        driver.target.publish(JOB, epoch, "d", "0:d" if epoch else "", epoch, driver.files(epoch), offsets)
+    said = [s.summary and s.summary.get("icefloe.source-offsets") for s in driver.target.table.refresh().snapshots()]
+    assert said == ["x" * 4096, None]
+
+
+def test_old_metadata_files_of_tables_that_the_sink_creates_are_deleted(
+    settings: TableSettings, tmp_path: Path
+) -> None:
+    bounded = replace(settings, table_properties={"write.metadata.previous-versions-max": "3"})
+    driver = Driver.open(bounded)
+    for epoch in range(6):
+        driver.publish(epoch)
+    driver.target.close()
+    assert len(list((tmp_path / "warehouse").rglob("*.metadata.json"))) == 4
+
+
+def test_sort_order_of_the_table_is_left_alone_and_files_say_unsorted(driver: Driver) -> None:
+    with driver.target.table.update_sort_order() as update:
+        update.asc("id", IdentityTransform())
+    order = driver.target.table.refresh().metadata.default_sort_order_id
+    driver.publish(0)
+    table = driver.target.table.refresh()
+    assert table.metadata.default_sort_order_id == order != 0
+    assert table.inspect.files()["sort_order_id"].to_pylist() == [None]
 
 
 def test_record_without_files_makes_no_snapshot_and_the_next_one_expects_the_older_ledger(driver: Driver) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 from icefloe.connector.finish import finish
+from icefloe.errors import ConflictError, FencedError, IcefloeError, OptionError
 from support.harness import Harness, event_rows
 from support.rows import assert_every_visible_file_is_whole, assert_no_row_lost_or_doubled, read_path, visible_files
 
@@ -77,3 +79,110 @@ def test_files_of_a_subtask_without_a_task_are_given_to_another(tmp_path: Path, 
         start += 10 * tasks
     finish(str(query.checkpoint / "icefloe"))
     assert_no_row_lost_or_doubled(ids(out), range(start))
+
+
+def test_what_a_lost_attempt_left_in_memory_is_not_used(tmp_path: Path, out: Path) -> None:
+    query = harness(tmp_path, visibility="roll")
+    query.run(0, [[event_rows(0, 100)]])
+    query.begin(1)
+    query.tasks(1, [[event_rows(100, 100)]])  # Its report never reaches the driver.
+    query.run(1, [[event_rows(100, 100)]])
+    query.run(2, [[event_rows(200, 100)]])
+    finish(str(query.checkpoint / "icefloe"))
+    assert_no_row_lost_or_doubled(ids(out), range(300))
+
+
+def test_files_with_another_fingerprint_are_rolled_and_not_rewritten(tmp_path: Path, out: Path) -> None:
+    query = harness(tmp_path, visibility="roll")
+    query.run(0, [[event_rows(0, 100)]])
+    query.run(1, [[event_rows(100, 100)]], compression="gzip")
+    assert_no_row_lost_or_doubled(ids(out), range(100))
+    finish(str(query.checkpoint / "icefloe"))
+    assert_no_row_lost_or_doubled(ids(out), range(200))
+
+
+def test_going_back_to_batch_visibility_shows_what_was_in_flight(tmp_path: Path, out: Path) -> None:
+    query = harness(tmp_path, visibility="roll")
+    query.run(0, [[event_rows(0, 100)]])
+    query.run(1, [[event_rows(100, 100)]], visibility="batch")
+    assert_no_row_lost_or_doubled(ids(out), range(200))
+
+
+def test_more_partitions_than_open_files_lose_nothing(tmp_path: Path, out: Path) -> None:
+    query = harness(tmp_path, visibility="roll", partitionBy="id", maxOpenFiles="3", memoryBudget="1KB")
+    for batch in range(3):
+        query.run(batch, [[event_rows(0, 10)]])
+    finish(str(query.checkpoint / "icefloe"))
+    assert_no_row_lost_or_doubled(ids(out), [i for i in range(10) for _ in range(3)])
+
+
+def test_files_roll_at_their_size_across_batches(tmp_path: Path, out: Path) -> None:
+    query = harness(tmp_path, visibility="roll", rollFileSize="200KB", compression="uncompressed")
+    for batch in range(20):
+        query.run(batch, [[event_rows(batch * 1000, 1000)]])
+    sizes = [file.stat().st_size for file in visible_files(out)]
+    assert len(sizes) >= 2
+    assert all(180 << 10 <= size <= 240 << 10 for size in sizes), sizes
+
+
+def refused(code: str, query: Harness, batch: int, **changed: str) -> None:
+    before = sorted(str(p) for p in query.checkpoint.parent.glob("**/*.parquet"))
+    with pytest.raises(IcefloeError, match=code):
+        query.run(batch, [[event_rows(0, 10)]], **changed)
+    assert sorted(str(p) for p in query.checkpoint.parent.glob("**/*.parquet")) == before
+
+
+def test_a_batch_that_does_not_follow_the_state_is_refused_before_data_moves(tmp_path: Path) -> None:
+    query = harness(tmp_path)
+    query.run(0, [[event_rows(0, 10)]])
+    query.run(1, [[event_rows(10, 10)]])
+    refused("ICEFLOE_STATE_OLDER", query, 3)
+    refused("ICEFLOE_CHECKPOINT_OLDER", query, 0)
+
+
+def test_another_target_or_partitioning_is_refused_before_data_moves(tmp_path: Path) -> None:
+    query = harness(tmp_path)
+    query.run(0, [[event_rows(0, 10)]])
+    refused("ICEFLOE_TARGET_CHANGED", query, 1, path=str(tmp_path / "elsewhere"))
+    refused("ICEFLOE_TARGET_CHANGED", query, 1, partitionBy="region")
+
+
+def test_a_batch_replayed_with_other_offsets_is_refused(tmp_path: Path, out: Path) -> None:
+    query = harness(tmp_path)
+    query.run(0, [[event_rows(0, 10)]])
+    query.begin(0, offsets="other")
+    reports = query.tasks(0, [[event_rows(0, 10)]])
+    with pytest.raises(ConflictError, match="ICEFLOE_REPLAY_DIFFERS"):
+        query.driver().commit(list(reports), 0)
+    assert_no_row_lost_or_doubled(ids(out), range(10))
+
+
+def test_a_continuous_trigger_is_refused_by_name(tmp_path: Path) -> None:
+    query = harness(tmp_path)
+    with pytest.raises(OptionError, match="ICEFLOE_TRIGGER_UNSUPPORTED"):
+        query.driver().commit([None, None], 0)
+
+
+def test_a_restored_history_is_refused_before_data_moves(tmp_path: Path, out: Path) -> None:
+    query = harness(tmp_path)
+    query.run(0, [[event_rows(0, 10)]])
+    shutil.copytree(query.checkpoint, tmp_path / "copy")
+    query.run(1, [[event_rows(10, 10)]])
+    copy = Harness(tmp_path / "copy", query.options)
+    refused("ICEFLOE_LEDGER_CONFLICT", copy, 1)
+    assert_no_row_lost_or_doubled(ids(out), range(20))
+
+
+def test_a_query_in_the_middle_of_a_batch_is_fenced_by_finish_and_goes_on_after_a_restart(
+    tmp_path: Path, out: Path
+) -> None:
+    query = harness(tmp_path, visibility="roll")
+    query.run(0, [[event_rows(0, 10)]])
+    query.begin(1)
+    reports = query.tasks(1, [[event_rows(10, 10)]])
+    finish(str(query.checkpoint / "icefloe"))
+    with pytest.raises(FencedError):
+        query.driver().commit(list(reports), 1)
+    query.run(1, [[event_rows(10, 10)]])
+    finish(str(query.checkpoint / "icefloe"))
+    assert_no_row_lost_or_doubled(ids(out), range(20))

@@ -96,6 +96,7 @@ class Committer:
         crash_point("commit.published")
         published = self._clock()
         self._log_publication(record, outcome, began_us=began, published_us=published)
+        crash_point("commit.publication-logged")
         self.clean_up(record)  # 7
         crash_point("commit.cleaned")
         return record
@@ -135,8 +136,9 @@ class Committer:
             input_rows=sum(report.input_rows for report in reports),
             metrics=_sum_metrics(reports),
         )
-        self._ensure_job(batch_id, base)
-        crash_point("commit.job-metadata-written")
+        if base is None:
+            self._write_job(batch_id)
+            crash_point("commit.job-metadata-written")
         try:
             return self.put_record(base, operators, payload, tasks=len(reports))
         except FencedError:
@@ -186,21 +188,18 @@ class Committer:
         crash_point("commit.record-is-head")
         return record
 
-    def _ensure_job(self, batch_id: int, base: Record | None) -> None:
-        """Write ``job.metadata`` before the first record, or check that it names the same target."""
-        name = job_metadata_name(self._job_id)
-        if base is None:
-            mine = sink.JobMetadata(
-                format_version=FORMAT_VERSION,
-                job_id=self._job_id,
-                target=self._target.identity(),
-                nonce=os.urandom(16),
-                first_batch_id=batch_id,
-                created_us=self._clock(),
-            )
-            if self._state.put_if_absent(name, seal(mine)):
-                return
-        check_target(read_job(self._state, self._job_id), self._target.identity())
+    def _write_job(self, batch_id: int) -> None:
+        """Write ``job.metadata`` before the first record; one that is there already must name the same target."""
+        mine = sink.JobMetadata(
+            format_version=FORMAT_VERSION,
+            job_id=self._job_id,
+            target=self._target.identity(),
+            nonce=os.urandom(16),
+            first_batch_id=batch_id,
+            created_us=self._clock(),
+        )
+        if not self._state.put_if_absent(job_metadata_name(self._job_id), seal(mine)):
+            check_target(read_job(self._state, self._job_id), mine.target)
 
     # R6
 
@@ -259,6 +258,8 @@ class Committer:
         if not files:
             return PublishOutcome(already=True)
         payload = sink_record(record)
+        # A table that was dropped and made again under its name must not get the rows of the old one.
+        check_target(read_job(self._state, self._job_id), self._target.identity())
         return self._target.publish(
             Publication(
                 job_id=self._job_id,

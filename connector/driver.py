@@ -151,7 +151,7 @@ def open_and_plan(
 
     settings = table_settings(options)
     table = IcebergTarget.open(settings, written.arrow)
-    return TableTarget(table, settings), plan_table(options, schema, table.plan(written.arrow))
+    return TableTarget(settings, table), plan_table(options, schema, table.plan(written.arrow))
 
 
 def open_target(options: SinkOptions, state: StorageProvider, job_id: str, partition_columns: Sequence[str]) -> Target:
@@ -163,11 +163,9 @@ def open_target(options: SinkOptions, state: StorageProvider, job_id: str, parti
             state=state,
             partition_columns=partition_columns,
         )
-    from icefloe.connector.iceberg_table import IcebergTarget
     from icefloe.connector.table_target import TableTarget, table_settings
 
-    settings = table_settings(options)
-    return TableTarget(IcebergTarget.open(settings), settings)
+    return TableTarget(table_settings(options))
 
 
 def find_base(state: StorageProvider, job_id: str, head: Record | None) -> Base:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -43,6 +43,11 @@ _CODECS: Final[dict[str, tuple[Codec[Any], Codec[Any]]]] = {
     RECOVERY: (MsgpackCodec(str), ProtobufCodec(sink.RecoveryEntry)),
     PRECOMMIT: (MsgpackCodec(str), ProtobufCodec(sink.PreCommits)),
 }
+
+# What attempts in this process left, by place of the state, job and subtask: a cache that saves reading the recovery
+# table, never the truth. Another process may serve the subtask next time.
+_MAX_LEFT_IN_MEMORY: Final = 64
+_left_in_memory: dict[tuple[Hashable, str, int], TableManager] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +95,16 @@ class SubtaskState:
         epoch: int,
         restore_from: Sequence[pb.OperatorCheckpointMetadata],
         data_schema: pa.Schema,
+        cache_key: Hashable | None = None,
     ) -> None:
+        """Restore from the base record; with a ``cache_key``, from memory where this process left just that state."""
         self._epoch = epoch
         self._schema = _pending_schema(data_schema)
         self._position = 0
         # Arrow bytes that were parked and are still in memory.
         self.unflushed_bytes = 0
-        self._manager = TableManager.open(
+        self._cache_key = cache_key
+        self._manager = self._remembered(info, restore_from) or TableManager.open(
             info,
             _CONFIGS,
             storage,
@@ -112,6 +120,13 @@ class SubtaskState:
         self._writers = {
             key: entry.writer for key, entry in self._recovery.items() if entry.WhichOneof("entry") == "writer"
         }
+
+    def _remembered(self, info: TaskInfo, restore_from: Sequence[pb.OperatorCheckpointMetadata]) -> TableManager | None:
+        """Return the tables that this process kept, if the base record names the attempt that left them (R11)."""
+        left = _left_in_memory.pop((self._cache_key, info.job_id, info.subtask_index), None)
+        if left is None or [o.operator_metadata.attempt_id for o in restore_from] != [left.task_info.attempt_id]:
+            return None
+        return left.continue_as(info, epoch=self._epoch, schemas={PENDING: self._schema})
 
     def files(self) -> list[StoredFile]:
         """Return the in-flight files that the base record gives to this subtask, oldest first."""
@@ -193,7 +208,15 @@ class SubtaskState:
         segments = [segment.name for message in live for segment in message.segments]
         sources = [segment.name for file in rolled for segment in file.sources]
         metadata.referenced_names.extend(sorted({*segments, *sources}))
+        if live and not then_stop and self._cache_key is not None:
+            self._remember()
         return metadata
+
+    def _remember(self) -> None:
+        info = self._manager.task_info
+        _left_in_memory[(self._cache_key, info.job_id, info.subtask_index)] = self._manager
+        while len(_left_in_memory) > _MAX_LEFT_IN_MEMORY:
+            del _left_in_memory[next(iter(_left_in_memory))]
 
     def _forget_writers(self, used: set[str]) -> None:
         for key in [key for key in self._writers if key not in used]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from types import TracebackType
 
 import pyarrow as pa
@@ -77,6 +77,7 @@ class SubtaskWriter:
         files: FileStore,
         watermark_us: int | None = None,
         clock: Callable[[], int] = now_us,
+        cache_key: Hashable | None = None,
     ) -> None:
         self._info = info
         self._base = base
@@ -111,6 +112,7 @@ class SubtaskWriter:
             epoch=self._epoch,
             restore_from=base.owned_by(info.subtask_index),
             data_schema=plan.data_schema().arrow,
+            cache_key=cache_key,
         )
         crash_point("task.state-restored")
         # Files that take rows, those written longest ago first; several of one partition after an adoption (R8).

@@ -38,7 +38,13 @@ def run_task(settings: EpochSettings, info: TaskInfo, batch_id: int, batches: It
         return _report(info, base, batch_id, rows=sum(batch.num_rows for batch in batches))
     files = open_file_store(settings.plan.files_url, settings.plan.files_options, job_id=info.job_id)
     with SubtaskWriter(
-        info, base, settings.plan, state=state, files=files, watermark_us=settings.watermark_us
+        info,
+        base,
+        settings.plan,
+        state=state,
+        files=files,
+        watermark_us=settings.watermark_us,
+        cache_key=(settings.state_url, frozenset(settings.state_options.items())),
     ) as writer:
         read_us = 0
         while True:

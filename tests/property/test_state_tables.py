@@ -1,4 +1,4 @@
-"""State tables against plain dicts and lists: any order of changes, checkpoints, merges, clean-ups, crashes, restores."""
+"""State tables against plain dicts and lists, in any order of changes, checkpoints, merges, crashes and restores."""
 
 from __future__ import annotations
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict
 
-from icefloe.connector.cli_output import print_json, print_line
+from icefloe.connector.cleaning import CleaningPlan, plan_cleaning, remove_leftovers
+from icefloe.connector.cli_output import print_json, print_line, show_bytes
 from icefloe.connector.cli_views import FOUND, OK, options_of
 from icefloe.connector.finish import finish
-from icefloe.connector.inspection import opener
+from icefloe.connector.inspection import opener, read_steadily
 from icefloe.connector.verification import verify_steadily
 
 
@@ -47,4 +48,32 @@ def run_finish(parsed: argparse.Namespace) -> int:
 
 def run_clean(parsed: argparse.Namespace) -> int:
     """Show what nothing names any more, and remove it with ``--yes``."""
-    raise NotImplementedError
+    open_one = opener(parsed.state, parsed.job, options_of(parsed))
+    plan = read_steadily(open_one, lambda job: plan_cleaning(job, parsed.state, parsed.gone_job))
+    removed = remove_leftovers(plan) if parsed.yes else 0
+    if parsed.json:
+        shown = [
+            {"kind": x.kind, "name": x.name, "job": x.job_id, "epoch": x.epoch, "bytes": x.size_bytes, "why": x.why}
+            for x in plan.leftovers
+        ]
+        print_json({"job": plan.job_id, "removed": removed, "leftovers": shown, "other_jobs": plan.other_jobs})
+        return OK
+    _print_leftovers(plan, removed, yes=parsed.yes)
+    return OK
+
+
+def _print_leftovers(plan: CleaningPlan, removed: int, *, yes: bool) -> None:
+    size = show_bytes(sum(leftover.size_bytes or 0 for leftover in plan.leftovers))
+    if not plan.leftovers:
+        print_line(f"job {plan.job_id}: there is nothing to clean up")
+    elif yes:
+        print_line(f"job {plan.job_id}: removed {removed} things, {size}", style="bold")
+    else:
+        print_line(f"job {plan.job_id}: {len(plan.leftovers)} things may go, {size}; nothing was removed", style="bold")
+    for leftover in plan.leftovers:
+        print_line(f"  {leftover.kind}: {leftover.name} ({leftover.why})")
+    if plan.leftovers and not yes:
+        print_line("run it again with --yes to remove them")
+    for other in plan.other_jobs:
+        print_line(f"left alone: job {other} has something in the target and no state here; if state and checkpoint")
+        print_line(f"  of it are deleted for good, --gone-job {other} cleans up after it")

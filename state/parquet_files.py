@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import zlib
 from collections import OrderedDict
@@ -45,6 +46,8 @@ def encode_parquet(
         use_dictionary=dictionary,
         write_statistics=statistics,
         write_page_checksum=True,
+        # List items keep their own name: what is read back has the schema that was written.
+        use_compliant_nested_type=False,
     ) as writer:
         for group in groups:
             writer.write_table(group, row_group_size=max(group.num_rows, 1))
@@ -108,6 +111,12 @@ def open_parquet(source: Any, name: str, metadata: pq.FileMetaData | None = None
         return pq.ParquetFile(source, metadata=metadata, pre_buffer=True, page_checksum_verification=True)
     except (pa.ArrowException, OSError) as error:
         raise unreadable_file(name, error) from error
+
+
+def written_schema(parquet: pq.ParquetFile) -> pa.Schema:
+    """Return the Arrow schema that the rows had when they were written: Parquet itself has no seconds, for one."""
+    stored = (parquet.metadata.metadata or {}).get(b"ARROW:schema")
+    return parquet.schema_arrow if stored is None else pa.ipc.read_schema(pa.py_buffer(base64.b64decode(stored)))
 
 
 def unreadable_file(name: str, error: Exception) -> CorruptStateError:

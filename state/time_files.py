@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from icefloe.errors import StateError
 from icefloe.proto import state_pb2 as pb
 from icefloe.state.migration import check_version
-from icefloe.state.parquet_files import ParquetSource, encode_parquet, unreadable_file
+from icefloe.state.parquet_files import ParquetSource, encode_parquet, unreadable_file, written_schema
 from icefloe.state.parquet_metadata import CheckpointParquetMetadata
 from icefloe.state.time_references import MAX_TIME, MIN_TIME
 
@@ -141,10 +141,10 @@ def read_rows(
     Raises ``CorruptStateError`` when the file is gone or garbled, ``StateVersionError`` when it is of a newer version.
     """
     parquet = source.open(file.file, size_bytes=file.bytes, crc32=file.crc32)
-    stored = parquet.schema_arrow
-    version = CheckpointParquetMetadata.from_key_values(stored.metadata, object_name=file.file).state_version
+    found = parquet.schema_arrow.metadata
+    version = CheckpointParquetMetadata.from_key_values(found, object_name=file.file).state_version
     check_version(version, oldest=0, supported=state_version, object_name=file.file)
-    own = CheckpointParquetMetadata.without(stored.metadata)
+    schema = written_schema(parquet).with_metadata(CheckpointParquetMetadata.without(found))
     read = None if only is None else list(dict.fromkeys([*only, columns.time_column, columns.key_column]))
     for groups in _fetches(parquet.metadata, columns, file):
         try:
@@ -155,7 +155,15 @@ def read_rows(
             live = keep_live(columns, batch, file, cutoffs)
             if live.num_rows:
                 chosen = live if only is None else live.select(list(only))
-                yield chosen.replace_schema_metadata(own)
+                yield _as_written(chosen, schema)
+
+
+def _as_written(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    fields = [schema.field(name) for name in batch.schema.names]
+    wanted = pa.schema(fields, metadata=schema.metadata)
+    if all(a.type.equals(b.type, check_metadata=True) for a, b in zip(batch.schema, fields, strict=True)):
+        return batch.replace_schema_metadata(schema.metadata)
+    return batch.cast(wanted)
 
 
 def _fetches(metadata: pq.FileMetaData, columns: Columns, file: pb.ParquetTimeFile) -> Iterator[list[int]]:

@@ -185,8 +185,18 @@ class ExpiringTimeKeyView:
 def _split_by_time(
     batches: list[pa.RecordBatch], time: str, end: int
 ) -> tuple[list[pa.RecordBatch], list[pa.RecordBatch]]:
-    earlier = [b for b in batches if pc.min(b.column(time)).as_py() <= end]
-    return earlier, [b for b in batches if all(b is not other for other in earlier)]
+    """Return the rows up to ``end`` and those after it; a batch that is all on one side is not copied."""
+    earlier, later = [], []
+    for batch in batches:
+        mask = pc.less_equal(batch.column(time), end)
+        if not pc.any(mask).as_py():
+            later.append(batch)
+        elif pc.all(mask).as_py():
+            earlier.append(batch)
+        else:
+            earlier.append(batch.filter(mask))
+            later.append(batch.filter(pc.invert(mask)))
+    return earlier, later
 
 
 def _sorted_by_time(

@@ -66,7 +66,7 @@ def test_commit_data_belongs_to_one_epoch_and_is_given_once(storage: FaultyStora
     manager = open_tables(storage)
     view = manager.get_global_keyed_state("ready")
     view.set_commit_data(b"one", 2)
-    with pytest.raises(StateError, match="ICEFLOE_STATE_COMMIT_DATA.*already"):
+    with pytest.raises(StateError, match=r"ICEFLOE_STATE_COMMIT_DATA.*already"):
         view.set_commit_data(b"two", 2)
     with pytest.raises(StateError, match="uses_two_phase_commit"):
         manager.get_global_keyed_state("counts").set_commit_data(b"x")
@@ -86,7 +86,7 @@ def test_an_unregistered_name_is_an_error_that_lists_the_registered_ones(storage
 def test_a_table_is_not_given_out_as_another_kind(storage: FaultyStorage) -> None:
     manager = open_tables(storage)
     for ask in (manager.get_expiring_time_key_table, manager.get_key_time_table):
-        with pytest.raises(StateError, match="ICEFLOE_STATE_TABLE_TYPE.*GlobalKeyedTable"):
+        with pytest.raises(StateError, match=r"ICEFLOE_STATE_TABLE_TYPE.*GlobalKeyedTable"):
             ask("counts")
     with pytest.raises(StateError, match="ICEFLOE_STATE_TABLE_TYPE"):
         manager.get_global_keyed_state("rows")
@@ -251,7 +251,7 @@ def test_a_new_schema_may_come_with_a_new_attempt(storage: FaultyStorage) -> Non
 def test_metadata_of_another_job_or_operator_is_refused(storage: FaultyStorage) -> None:
     metadata = filled(storage).checkpoint(1)
     for info in (TaskInfo("other", "sink", 0), TaskInfo("job", "other", 0)):
-        with pytest.raises(CorruptStateError, match="ICEFLOE_STATE_FOREIGN: .*epoch 1"):
+        with pytest.raises(CorruptStateError, match=r"ICEFLOE_STATE_FOREIGN: .*epoch 1"):
             open_tables(storage, [metadata], info=info)
 
 
@@ -267,7 +267,7 @@ def test_a_table_whose_type_has_changed_is_refused(storage: FaultyStorage) -> No
         **CONFIGS,
         "counts": expiring_time_key_config("counts", "", retention=1, time_column="t", key_column="k"),
     }
-    with pytest.raises(CorruptStateError, match="ICEFLOE_STATE_TABLE_TYPE.*GLOBAL_KEY_VALUE"):
+    with pytest.raises(CorruptStateError, match=r"ICEFLOE_STATE_TABLE_TYPE.*GLOBAL_KEY_VALUE"):
         open_tables(storage, [metadata], configs=changed)
     with pytest.raises(StateError, match="ICEFLOE_STATE_TABLE_TYPE"):
         open_tables(storage, configs={"x": pb.TableConfig(table_type=pb.TableEnum.MISSING_TABLE_TYPE)})

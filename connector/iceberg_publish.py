@@ -16,7 +16,7 @@ from pyiceberg.table.snapshots import Snapshot
 from icefloe.connector.iceberg_catalog import DENIED
 from icefloe.connector.iceberg_commit import Append, to_data_files
 from icefloe.connector.targets import Publication, PublishOutcome, ledger_value
-from icefloe.errors import CommitUnknownError, ConflictError, IcefloeError, SchemaError, StorageError
+from icefloe.errors import CommitUnknownError, ConflictError, IcefloeError, NotFoundError, SchemaError, StorageError
 from icefloe.state.crash_points import crash_point
 
 log = logging.getLogger(__name__)
@@ -184,7 +184,7 @@ class Publisher:
             )
             self.policy.wait(self._failures)
             return
-        if self._unknown is not None:
+        if self._unknown is not None and not isinstance(error, NotFoundError):
             raise CommitUnknownError(
                 "ICEFLOE_COMMIT_UNKNOWN",
                 f"a commit may have landed, and the table cannot be read to find out: {self.redact(str(error))}. "

@@ -24,13 +24,23 @@ from support.iceberg_tables import (
     assert_rows_are,
     at_crash_point,
 )
+from support.seaweed import Seaweed
 
 Commit = Callable[..., CommitTableResponse]
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> TableSettings:
+def local(tmp_path: Path) -> TableSettings:
     return TableSettings("db.events", warehouse=str(tmp_path / "warehouse"))
+
+
+@pytest.fixture(params=["sqlite", "rest"])
+def settings(request: pytest.FixtureRequest) -> TableSettings:
+    if request.param == "sqlite":
+        settings: TableSettings = request.getfixturevalue("local")
+        return settings
+    seaweed: Seaweed = request.getfixturevalue("seaweed")
+    return TableSettings("db.events", "rest", seaweed.catalog_properties(seaweed.new_warehouse()))
 
 
 @pytest.fixture
@@ -237,10 +247,8 @@ def test_half_of_all_tries_meeting_a_second_writer_lose_and_double_nothing(
     assert_no_file_added_twice(driver.target.table)
 
 
-def test_tries_that_were_refused_leave_no_manifest_behind(
-    driver: Driver, settings: TableSettings, tmp_path: Path
-) -> None:
-    stranger = Driver.open(settings, job="stranger")
+def test_tries_that_were_refused_leave_no_manifest_behind(local: TableSettings, tmp_path: Path) -> None:
+    driver, stranger = Driver.open(local), Driver.open(local, job="stranger")
     with at_crash_point("catalog.built", lambda: stranger.publish(7) and None):
         driver.publish(0)
     stranger.target.close()
@@ -249,6 +257,7 @@ def test_tries_that_were_refused_leave_no_manifest_behind(
     named |= {m.manifest_path for s in table.snapshots() for m in s.manifests(table.io)}
     there = {f"file://{path}" for path in (tmp_path / "warehouse").rglob("*.avro")}
     assert there == named
+    driver.target.close()
 
 
 def test_conflicts_without_end_are_an_error_that_appends_nothing(settings: TableSettings) -> None:
@@ -355,10 +364,8 @@ def test_offsets_too_long_for_every_metadata_file_to_repeat_are_left_out(driver:
     assert said == ["x" * 4096, None]
 
 
-def test_old_metadata_files_of_tables_that_the_sink_creates_are_deleted(
-    settings: TableSettings, tmp_path: Path
-) -> None:
-    bounded = replace(settings, table_properties={"write.metadata.previous-versions-max": "3"})
+def test_old_metadata_files_of_tables_that_the_sink_creates_are_deleted(local: TableSettings, tmp_path: Path) -> None:
+    bounded = replace(local, table_properties={"write.metadata.previous-versions-max": "3"})
     driver = Driver.open(bounded)
     for epoch in range(6):
         driver.publish(epoch)

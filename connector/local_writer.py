@@ -18,7 +18,7 @@ from icefloe.connector.parquet_format import ParquetFormat
 from icefloe.connector.row_group_encoder import closing_bytes
 from icefloe.connector.shared_buffer import SharedBuffer
 from icefloe.connector.writer_stats import FsEventLogger, MultiPartWriterStats, now_us
-from icefloe.errors import CorruptStateError
+from icefloe.errors import CorruptStateError, NotFoundError
 from icefloe.schemas.sink_schema import SinkSchema
 from icefloe.schemas.timestamps import representative_timestamp
 from icefloe.state.crash_points import crash_point
@@ -190,8 +190,10 @@ def recover_local_file(recovery: CurrentFileRecovery, tmp_path: Path) -> FilePre
 
     try:
         length = call_local(f"recovering {recovery.final_path}", compose)
-    except FileNotFoundError as error:  # pragma: no cover - call_local types it
-        raise CorruptStateError("ICEFLOE_FILE_GONE", f"{recovery.tmp_path} is gone") from error
+    except NotFoundError as error:
+        raise CorruptStateError(
+            "ICEFLOE_FILE_GONE", f"{recovery.tmp_path} is gone, and {recovery.position_bytes} of its bytes are needed"
+        ) from error
     call_local(f"syncing {tmp_path}", lambda: sync_file(tmp_path, length))
     return FilePreCommit(tmp_path, recovery.final_path, length)
 

@@ -93,6 +93,7 @@ class PathTarget:
             # The claim goes last: a claim without its end is finished again, an end without its claim would be ignored.
             for kind in ("done", "ledger"):
                 self._ledgers.delete_if_present(f"{HIDDEN_FOLDER}/{job_id}/{epoch}.{kind}")
+                crash_point("path.ledger-removed")
         return removed
 
     def _check(self, publication: Publication) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,14 +28,12 @@ from pyiceberg.types import (
 from icefloe.errors import OptionError, SchemaError
 from icefloe.schemas.column_matching import match_columns
 from icefloe.schemas.conversions import Fit, fit
+from icefloe.schemas.transforms import parse_partition_by
 from icefloe.schemas.types import arrow_type_from_iceberg, iceberg_schema_json
 
 Path = tuple[str, ...]
 
-_TERM = re.compile(r"^(?P<name>\w+)\s*\(\s*(?:(?P<width>\d+)\s*,\s*)?(?P<column>[^,()]+?)\s*\)$")
 _REQUIRED_KEYS = {"required", "element-required", "value-required"}
-_PLAIN = {"identity", "year", "month", "day", "hour"}
-_WITH_WIDTH = {"bucket": "bucket", "truncate": "trunc"}
 
 
 @dataclass(slots=True)
@@ -82,24 +79,20 @@ def partition_spec_of(text: str | None, schema: Schema) -> PartitionSpec:
     does not take.
     """
     fields: list[PartitionField] = []
-    for term in _terms(text or ""):
-        transform, column, suffix = _parse_term(term)
+    for wanted in parse_partition_by(text or ""):
         try:
-            source = _source(schema, column)
-            name = (schema.find_column_name(source.field_id) or column).replace(".", "_") + suffix
-            spec_field = PartitionField(
-                source_id=source.field_id,
-                field_id=PARTITION_FIELD_ID_START + len(fields),
-                transform=parse_transform(transform),
-                name=name,
-            )
-            validate_partition_name(name, spec_field.transform, source.field_id, schema, {f.name for f in fields})
-            fields.append(spec_field)
+            source = _source(schema, wanted.source)
+            # By the column's own name: the option may spell it in another case.
+            name = wanted.transform.default_name(schema.find_column_name(source.field_id) or wanted.source)
+            transform = parse_transform(str(wanted.transform))
+            validate_partition_name(name, transform, source.field_id, schema, {f.name for f in fields})
+            fields.append(PartitionField(source.field_id, PARTITION_FIELD_ID_START + len(fields), transform, name))
             PartitionSpec(*fields).check_compatible(schema)
         except (ValueError, ValidationError) as e:
             raise OptionError(
-                "ICEFLOE_OPTION_PARTITION_BY",
-                f"partitionBy={text}: {term} does not fit the columns {', '.join(f.name for f in schema.fields)}: {e}",
+                "ICEFLOE_PARTITION_BY",
+                f"partitionBy={text}: {wanted.transform} of {wanted.source} does not fit the columns "
+                f"{', '.join(f.name for f in schema.fields)}: {e}",
             ) from e
     return PartitionSpec(*fields)
 
@@ -109,38 +102,6 @@ def _source(schema: Schema, column: str) -> NestedField:
         return schema.find_field(column)
     except ValueError:
         return schema.find_field(column, case_sensitive=False)
-
-
-def _terms(text: str) -> Iterator[str]:
-    for term in re.split(r",(?![^(]*\))", text):
-        if term.strip():
-            yield term.strip()
-
-
-def _parse_term(term: str) -> tuple[str, str, str]:
-    """Return transform, column and the suffix of the partition field's name, as Iceberg names them."""
-    match = _TERM.match(term)
-    if match is None:
-        if "(" in term or ")" in term:
-            raise _bad_term(term)
-        return "identity", term, ""
-    name, width, column = match["name"].lower(), match["width"], match["column"]
-    singular = name.removesuffix("s")
-    if width is None and singular in _PLAIN:
-        return singular, column, "" if singular == "identity" else f"_{singular}"
-    if width is not None and name in _WITH_WIDTH:
-        if int(width) < 1:
-            raise _bad_term(term)
-        return f"{name}[{int(width)}]", column, f"_{_WITH_WIDTH[name]}"
-    raise _bad_term(term)
-
-
-def _bad_term(term: str) -> OptionError:
-    return OptionError(
-        "ICEFLOE_OPTION_PARTITION_BY",
-        f"partitionBy: {term} is not understood; write a column, year(c), month(c), day(c), hour(c), bucket(n, c) or "
-        "truncate(n, c), separated by commas",
-    )
 
 
 def difference(stream: Schema, table: Schema) -> Difference:

@@ -79,10 +79,10 @@ def test_partition_by_that_makes_no_sense_is_refused_and_creates_nothing(
     settings: TableSettings, term: str, tmp_path: Path
 ) -> None:
     bad = replace(settings, partition_by=term)
-    with pytest.raises(OptionError, match=r"^ICEFLOE_OPTION_PARTITION_BY: "):
+    with pytest.raises(OptionError, match=r"^ICEFLOE_PARTITION_BY: "):
         check_table(bad, EVENTS)
     assert not (tmp_path / "warehouse").exists()
-    with pytest.raises(OptionError, match=r"^ICEFLOE_OPTION_PARTITION_BY: "):
+    with pytest.raises(OptionError, match=r"^ICEFLOE_PARTITION_BY: "):
         IcebergTarget.open(bad, EVENTS)
     assert not list((tmp_path / "warehouse").rglob("*.json"))
 

@@ -111,14 +111,11 @@ def classify(
     if not chain:
         return []
     head_epoch = max(record.epoch for record in chain)
-    lowest_epoch = min(record.epoch for record in chain)
     kept = referenced_names(chain) | set(also_referenced)
     removables = []
     for info in storage.list(checkpoints_prefix(job_id)):
         found = parse(info.key)
         if found is None or found.epoch is None or found.epoch > head_epoch or info.key in kept:
-            continue
-        if found.kind is ObjectKind.RECORD and found.epoch >= lowest_epoch:
             continue
         removables.append(Removable(info.key, found.epoch, found.kind, info.size_bytes))
     return sorted(removables, key=lambda r: (r.kind is ObjectKind.RECORD, r.epoch, r.key))

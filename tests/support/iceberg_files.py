@@ -45,9 +45,13 @@ def write_data_file(
     rows: Mapping[str, Sequence[object]],
     *,
     partition: Sequence[PartitionScalar] = (),
+    key: sink_pb2.PartitionKey | None = None,
     storage_options: Mapping[str, object] | None = None,
 ) -> sink_pb2.DataFile:
-    """Write one Parquet file below the plan's data location and return its description."""
+    """Write one Parquet file below the plan's data location and return its description.
+
+    Its tuple is ``key`` where a partitioner made one, else the plain values of ``partition``.
+    """
     schema = Schema.model_validate_json(plan.iceberg_schema_json)
     arrow = schema_to_pyarrow(schema)
     columns = {f.name: rows.get(f.name, [None] * len(next(iter(rows.values())))) for f in arrow}
@@ -65,7 +69,7 @@ def write_data_file(
         length_bytes=len(data),
         rows=table.num_rows,
         attempt_id=uuid.uuid4().hex,
-        partition=partition_key(plan, partition),
+        partition=key if key is not None else partition_key(plan, partition),
         fingerprint=sink_pb2.Fingerprint(schema_id=plan.schema_id, spec_id=plan.spec_id, format_version=1),
         metadata=_measure(schema, table, footer),
         row_groups=footer.num_row_groups,

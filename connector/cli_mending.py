@@ -9,6 +9,7 @@ from icefloe.connector.cleaning import CleaningPlan, plan_cleaning, remove_lefto
 from icefloe.connector.cli_output import print_json, print_line, show_bytes
 from icefloe.connector.cli_views import FOUND, OK, options_of
 from icefloe.connector.finish import finish
+from icefloe.connector.giving_up import chosen_files
 from icefloe.connector.inspection import opener, read_steadily
 from icefloe.connector.verification import verify_steadily
 
@@ -33,8 +34,11 @@ def run_verify(parsed: argparse.Namespace) -> int:
 
 
 def run_finish(parsed: argparse.Namespace) -> int:
-    """Make what is in flight visible."""
-    result = finish(parsed.state, job=parsed.job, options=options_of(parsed), due_only=parsed.due)
+    """Make what is in flight visible; files to be given up are shown first, and only left out with ``--yes``."""
+    options = options_of(parsed)
+    if parsed.give_up and not parsed.yes:
+        return _show_given_up(parsed)
+    result = finish(parsed.state, job=parsed.job, options=options, due_only=parsed.due, give_up=parsed.give_up)
     if parsed.json:
         print_json(asdict(result))
     elif not result.files:
@@ -43,6 +47,21 @@ def run_finish(parsed: argparse.Namespace) -> int:
         print_line(f"job {result.job_id}: {result.rows:,} rows in {len(result.files)} files are visible now")
         for name in result.files:
             print_line(f"  {name}")
+    return OK
+
+
+def _show_given_up(parsed: argparse.Namespace) -> int:
+    open_one = opener(parsed.state, parsed.job, options_of(parsed))
+    chosen = read_steadily(open_one, lambda job: chosen_files(job, parsed.give_up))
+    if parsed.json:
+        print_json({"would_give_up": [asdict(file) for file in chosen]})
+        return OK
+    print_line("these rows would be lost for ever; nothing was done:", style="bold red")
+    for file in chosen:
+        where = f" of {file.partition}" if file.partition else ""
+        state = "finished" if file.finished else "in flight"
+        print_line(f"  {file.name} ({state}): {file.rows:,} rows{where}, {show_bytes(file.size_bytes)}")
+    print_line("run it again with --yes to leave them out and make the rest visible")
     return OK
 
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from icefloe.connector.checkpoint_log import OffsetEntry
+from icefloe.connector.logs import log_epoch
 from icefloe.connector.messages import NO_EPOCH, OPERATOR_ID, TaskReport, sink_record
 from icefloe.connector.operator_state import carried_to, pre_commits
 from icefloe.connector.targets import Publication, PublishOutcome, Target, ledger_value
@@ -87,18 +88,20 @@ class Committer:
             record = self._put_batch_record(base, checked, batch_id, offsets)  # 3
         return self.complete(record)
 
-    def complete(self, record: Record) -> Record:
-        """Do steps 4 to 7 for a record; repeatable."""
+    def complete(self, record: Record, *, give_up: Collection[str] = ()) -> Record:
+        """Do steps 4 to 7 for a record; repeatable. Files named in ``give_up`` stay out for ever (``finish`` only)."""
         began = self._clock()
         self._backend.write_operators(record)  # 4
         crash_point("commit.operators-written")
-        outcome = self.publish(record)  # 5, 6
+        outcome = self.publish(record, give_up=give_up)  # 5, 6
         crash_point("commit.published")
         published = self._clock()
         self._log_publication(record, outcome, began_us=began, published_us=published)
         crash_point("commit.publication-logged")
         self.clean_up(record)  # 7
         crash_point("commit.cleaned")
+        cleaned = self._clock() - published
+        log_epoch(record, published_us=published - began, cleaned_us=cleaned, already=outcome.already)
         return record
 
     # 1 is check_reports, below.
@@ -252,7 +255,7 @@ class Committer:
 
     # 5, 6
 
-    def publish(self, record: Record) -> PublishOutcome:
+    def publish(self, record: Record, *, give_up: Collection[str] = ()) -> PublishOutcome:
         """Make the record's pre-commits visible; nothing happens when they are, or when it has none."""
         files = [file for operator in record.metadata.operators for file in pre_commits(operator)]
         if not files:
@@ -267,7 +270,7 @@ class Committer:
                 digest=record.digest,
                 batch_id=payload.batch_id,
                 expected_ledger=payload.expected_ledger,
-                files=files,
+                files=[file for file in files if file.name not in give_up],
                 source_offsets=payload.source_offsets,
             )
         )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from icefloe.connector.committer import ledger_after
 from icefloe.connector.driver import find_base
 from icefloe.connector.file_store import open_file_store
+from icefloe.connector.giving_up import chosen_files
 from icefloe.connector.jobs import Job, open_job
 from icefloe.connector.messages import OPERATOR_ID, sink_record
 from icefloe.connector.operator_state import pre_commits
@@ -19,6 +21,8 @@ from icefloe.proto import state_pb2 as pb
 from icefloe.state.crash_points import crash_point
 from icefloe.state.records import Record
 from icefloe.state.task_info import TaskInfo
+
+logger = logging.getLogger("icefloe.finish")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +36,17 @@ class FinishResult:
 
 
 def finish(
-    state_location: str, *, job: str | None = None, options: Mapping[str, str] | None = None, due_only: bool = False
+    state_location: str,
+    *,
+    job: str | None = None,
+    options: Mapping[str, str] | None = None,
+    due_only: bool = False,
+    give_up: Collection[str] = (),
 ) -> FinishResult:
     """Make what is in flight visible (R10); ``due_only`` takes only files that their policy says are due.
+
+    ``give_up`` names files that cannot be published, by name (finished) or id (in flight): their rows are lost, the
+    rest becomes visible.
 
     1. publish the head
     2. roll everything that it has in flight
@@ -51,12 +63,14 @@ def finish(
     target = opened.target()
     committer = opened.committer(target)
     head = opened.head
-    committer.complete(head)  # 1
+    for lost in chosen_files(opened, give_up):
+        logger.warning("job %s: %s is given up with %d rows", opened.job_id, lost.name, lost.rows)
+    committer.complete(head, give_up=give_up)  # 1
     crash_point("finish.head-published")
-    operators = _roll(opened, head, due_only=due_only)  # 2
+    operators = _roll(opened, head, due_only=due_only, give_up=give_up)  # 2
     crash_point("finish.rolled")
     files = [file for operator in operators for file in pre_commits(operator)]
-    if not files:
+    if not files and not give_up:
         return FinishResult(opened.job_id, head.epoch, (), 0)
     payload = sink.SinkRecord(kind=sink.RECORD_KIND_FINISH, batch_id=sink_record(head).batch_id)
     tasks = 1 + max(operator.operator_metadata.owner_subtask for operator in operators)
@@ -70,18 +84,21 @@ def finish(
             f"job {opened.job_id}: the query recorded epoch {head.epoch + 1} while finish was at work; nothing was "
             "changed, run finish again",
         ) from error
+    crash_point("finish.recorded")
     committer.complete(record)  # 4
     return FinishResult(opened.job_id, record.epoch, tuple(f.name for f in files), sum(f.rows for f in files))
 
 
-def _roll(opened: Job, head: Record, *, due_only: bool) -> list[pb.OperatorCheckpointMetadata]:
+def _roll(
+    opened: Job, head: Record, *, due_only: bool, give_up: Collection[str]
+) -> list[pb.OperatorCheckpointMetadata]:
     base = find_base(opened.state, opened.job_id, head)
     plan = plan_in_flight(opened.options)
     files = open_file_store(plan.files_url, plan.files_options, job_id=opened.job_id)
     operators = []
     for owner in sorted({operator.operator_metadata.owner_subtask for operator in head.metadata.operators}):
         info = TaskInfo(opened.job_id, OPERATOR_ID, owner)
-        with SubtaskWriter(info, base, plan, state=opened.state, files=files) as writer:
+        with SubtaskWriter(info, base, plan, state=opened.state, files=files, give_up=give_up) as writer:
             operators.append(writer.finish(due_only=due_only))
     return operators
 

@@ -147,13 +147,16 @@ class IcebergTarget:
         source_offsets: str = "",
         *,
         keeps_ledger: bool = True,
+        even_if_empty: bool = False,
     ) -> PublishOutcome:
         """Append a record's files and move the ledger in one commit; a repetition finds it done. No files: no commit.
+
+        ``even_if_empty`` moves the ledger all the same: every file of the record was given up.
 
         ``expected_ledger`` is empty for the first commit of a job. Raises ``ConflictError`` (the ledger is neither this
         record's nor the expected one, or the table was replaced), ``CommitUnknownError``, ``StorageError``.
         """
-        if not files:
+        if not files and not even_if_empty:
             return PublishOutcome(already=False)
         publication = Publication(
             job_id=job_id,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable
 from types import TracebackType
 
 import pyarrow as pa
@@ -78,6 +78,7 @@ class SubtaskWriter:
         watermark_us: int | None = None,
         clock: Callable[[], int] = now_us,
         cache_key: Hashable | None = None,
+        give_up: Collection[str] = (),
     ) -> None:
         self._info = info
         self._base = base
@@ -132,7 +133,10 @@ class SubtaskWriter:
         self.input_rows = 0
         self.input_bytes = 0
         for stored in self._state.files():
-            self._resume(stored)
+            if stored.message.file_id in give_up:
+                self._state.forget(stored.message.file_id, stored.message.pending_key)
+            else:
+                self._resume(stored)
 
     def __enter__(self) -> SubtaskWriter:
         return self

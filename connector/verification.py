@@ -114,21 +114,28 @@ def _verify(job: Job, *, quick: bool) -> Verification:
 
 def _check_objects(job: Job, chain: list[Record], result: Verification) -> None:
     there = {info.key: info.size_bytes for info in job.state.list(checkpoints_prefix(job.job_id))}
+    needed = referenced_names(chain[:1])
+
+    def found(name: str, text: str) -> None:
+        # The job goes on from the head alone; older records only serve to look back.
+        note = result.error if name in needed else result.warn
+        note(name, text if name in needed else f"{text}; only older records name it")
+
     for name in sorted(referenced_names(chain)):
         kind = parse(name)
         if kind is not None and kind.kind in _SPARE:
             continue
         result.state_objects += 1
         if name not in there:
-            result.error(name, "is named by a record and not there")
+            found(name, "is named by a record and not there")
     facts = {name: fact for record in chain for name, *fact in _facts(record)}
     for name, (length, crc32) in sorted(facts.items()):
         if name not in there:
             continue
         if there[name] != length:
-            result.error(name, f"has {there[name]} bytes, its record says {length}")
+            found(name, f"has {there[name]} bytes, its record says {length}")
         elif not result.quick and zlib.crc32(job.state.get(name)) != crc32:
-            result.error(name, "does not have the checksum it was written with")
+            found(name, "does not have the checksum it was written with")
 
 
 def _facts(record: Record) -> Iterator[tuple[str, int, int]]:

@@ -11,6 +11,7 @@ from typing import NoReturn
 from icefloe.connector.cli_mending import run_clean, run_finish, run_verify
 from icefloe.connector.cli_output import print_json
 from icefloe.connector.cli_views import REFUSED, run_epochs, run_files, run_status
+from icefloe.connector.logs import configure_from_environment
 from icefloe.errors import IcefloeError
 
 USAGE = 64
@@ -30,6 +31,7 @@ exit codes:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code, which ``icefloe --help`` explains."""
     parsed = _parser().parse_args(arguments)
+    configure_from_environment()
     try:
         return int(parsed.run(parsed))
     except IcefloeError as error:

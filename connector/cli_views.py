@@ -255,9 +255,9 @@ def run_epochs(parsed: argparse.Namespace) -> int:
     if parsed.json:
         print_json({"job": job.job_id, "epochs": [asdict(view) for view in views]})
         return OK
-    print_line(f"epochs of job {job.job_id}, newest first (encode, upload, state: sums over the tasks)", style="bold")
+    print_line(f"epochs of job {job.job_id}, newest first (read to state: sums over tasks)", style="bold")
     headers = ["epoch", "batch", "kind", "recorded (UTC)", "rows", "files", "file bytes", "in flight"]
-    headers += ["encode", "upload", "state", "publish"]
+    headers += ["read", "encode", "upload", "state", "publish"]
     rows = [
         [
             str(view.epoch),
@@ -268,7 +268,7 @@ def run_epochs(parsed: argparse.Namespace) -> int:
             str(view.files),
             show_bytes(view.file_bytes),
             str(view.files_in_flight),
-            *(show_us(us) for us in (view.encode_us, view.upload_us, view.state_us, view.publish_us)),
+            *(show_us(us) for us in (view.read_us, view.encode_us, view.upload_us, view.state_us, view.publish_us)),
         ]
         for view in views
     ]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from icefloe.connector.checkpoint_log import OffsetEntry
-from icefloe.connector.logs import log_epoch
+from icefloe.connector.logs import log_epoch, set_context
 from icefloe.connector.messages import NO_EPOCH, OPERATOR_ID, TaskReport, sink_record
 from icefloe.connector.operator_state import carried_to, pre_commits
 from icefloe.connector.targets import Publication, PublishOutcome, Target, ledger_value
@@ -90,6 +90,7 @@ class Committer:
 
     def complete(self, record: Record, *, give_up: Collection[str] = ()) -> Record:
         """Do steps 4 to 7 for a record; repeatable. Files named in ``give_up`` stay out for ever (``finish`` only)."""
+        set_context(job=self._job_id, epoch=record.epoch)
         began = self._clock()
         self._backend.write_operators(record)  # 4
         crash_point("commit.operators-written")

@@ -19,6 +19,7 @@ from pyspark.sql.types import StructType
 
 from icefloe.connector.batch_write import commit_batch_write, plan_batch_write, run_batch_task
 from icefloe.connector.driver import Driver, EpochSettings
+from icefloe.connector.logs import configure_from_environment
 from icefloe.connector.messages import OPERATOR_ID, TaskReport
 from icefloe.connector.options import SinkOptions, parse_options
 from icefloe.connector.task import run_task
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 logger = logging.getLogger("icefloe")
+# Spark's Python processes import this module first, and nothing of the user's.
+configure_from_environment()
 
 ARROW_BYTES_KEY = "spark.sql.execution.arrow.maxBytesPerBatch"
 FAST_ARROW_BYTES = "2147483647"

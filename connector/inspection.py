@@ -102,6 +102,7 @@ class EpochView:
     files_in_flight: int
     rows_in_flight: int
     tasks: int
+    read_us: int
     encode_us: int
     upload_us: int
     state_us: int
@@ -248,7 +249,6 @@ def publish_log(job: Job, record: Record) -> sink.PublishLog | None:
 def _epoch(record: Record, log: sink.PublishLog | None) -> EpochView:
     payload = sink_record(record)
     files = [file for operator in record.metadata.operators for file in pre_commits(operator)]
-    fresh = [o for o in record.metadata.operators if o.operator_metadata.epoch == record.epoch]
     return EpochView(
         epoch=record.epoch,
         batch_id=payload.batch_id,
@@ -263,9 +263,10 @@ def _epoch(record: Record, log: sink.PublishLog | None) -> EpochView:
         files_in_flight=payload.metrics.files_in_flight,
         rows_in_flight=payload.metrics.rows_in_flight,
         tasks=payload.metrics.tasks,
+        read_us=payload.metrics.read_us,
         encode_us=payload.metrics.encode_us,
         upload_us=payload.metrics.upload_us,
-        state_us=sum(max(0, o.finish_time - o.start_time) for o in fresh),
+        state_us=payload.metrics.state_us,
         publish_us=log.catalog_us if log else None,
     )
 

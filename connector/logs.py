@@ -26,10 +26,13 @@ _FIELDS = "icefloe"
 logger = logging.getLogger("icefloe.epoch")
 
 
-def fields(*, job: str, epoch: int | None = None, subtask: int | None = None, **more: Any) -> dict[str, Any]:
-    """Return what a logging call takes as ``extra``, so that JSON lines carry it beside the text."""
-    given = {"job": job, "epoch": epoch, "subtask": subtask, **more}
-    return {_FIELDS: {name: value for name, value in given.items() if value is not None}}
+_context: dict[str, Any] = {}
+
+
+def set_context(*, job: str, epoch: int, subtask: int | None = None) -> None:
+    """Say what this process works on from now on; every line carries it. A worker has one task at a time."""
+    global _context
+    _context = {"job": job, "epoch": epoch} | ({} if subtask is None else {"subtask": subtask})
 
 
 def configure_from_environment(environment: Mapping[str, str] = os.environ) -> None:
@@ -52,10 +55,15 @@ def configure_from_environment(environment: Mapping[str, str] = os.environ) -> N
 
 
 class _Lines(logging.Formatter):
-    """One line for people: time, level, logger, text."""
+    """One line for people: time, level, logger, what the process works on, text."""
 
     def __init__(self) -> None:
-        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
+        super().__init__("%(asctime)s %(levelname)s %(name)s: %(where)s%(message)s")
+
+    def format(self, record: logging.LogRecord) -> str:
+        where = " ".join(f"{name} {value}" for name, value in _context.items())
+        record.where = f"{where}: " if where and not record.getMessage().startswith("job ") else ""
+        return super().format(record)
 
 
 class _JsonLines(logging.Formatter):
@@ -67,6 +75,7 @@ class _JsonLines(logging.Formatter):
             "level": record.levelname,
             "logger": record.name,
             "message": record.getMessage(),
+            **_context,
             **getattr(record, _FIELDS, {}),
         }
         if record.exc_info:
@@ -89,14 +98,16 @@ def log_epoch(record: Record, *, published_us: int, cleaned_us: int, already: bo
         "file_bytes": size,
         "files_in_flight": metrics.files_in_flight,
         "rows_in_flight": metrics.rows_in_flight,
+        "read_ms": metrics.read_us // 1000,
         "encode_ms": metrics.encode_us // 1000,
         "upload_ms": metrics.upload_us // 1000,
+        "state_ms": metrics.state_us // 1000,
         "publish_ms": published_us // 1000,
         "clean_up_ms": cleaned_us // 1000,
     }
     logger.info(
         "job %s epoch %d (%s): %d rows in; %s %d rows in %d files, %.1f MB; in flight %d rows in %d files; "
-        "encode %d ms, upload %d ms, publish %d ms, clean-up %d ms",
+        "read %d ms, encode %d ms, upload %d ms, state %d ms, publish %d ms, clean-up %d ms",
         record.metadata.job_id,
         record.epoch,
         kind,
@@ -107,9 +118,6 @@ def log_epoch(record: Record, *, published_us: int, cleaned_us: int, already: bo
         size / (1 << 20),
         metrics.rows_in_flight,
         metrics.files_in_flight,
-        said["encode_ms"],
-        said["upload_ms"],
-        said["publish_ms"],
-        said["clean_up_ms"],
-        extra=fields(job=record.metadata.job_id, epoch=record.epoch, batch_id=payload.batch_id, **said),
+        *(value for name, value in said.items() if name.endswith("_ms")),
+        extra={_FIELDS: {"job": record.metadata.job_id, "epoch": record.epoch, "batch_id": payload.batch_id, **said}},
     )

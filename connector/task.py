@@ -9,6 +9,7 @@ import pyarrow as pa
 from icefloe.connector.committer import check_batch_id
 from icefloe.connector.driver import EpochSettings, find_base, this_machine
 from icefloe.connector.file_store import open_file_store
+from icefloe.connector.logs import set_context
 from icefloe.connector.messages import Base, TaskReport
 from icefloe.connector.subtask_writer import SubtaskWriter
 from icefloe.connector.writer_stats import now_us
@@ -29,6 +30,7 @@ def run_task(settings: EpochSettings, info: TaskInfo, batch_id: int, batches: It
     if base is None:
         # The driver cannot read the checkpoint, so only the task knows the job.
         base = find_base(state, info.job_id, RecordLog(state, info.job_id).head())
+    set_context(job=info.job_id, epoch=base.epoch + 1, subtask=info.subtask_index)
     _check_epoch(settings, base, info, batch_id)
     recorded = check_batch_id(
         batch_id, head_batch_id=base.batch_id, first_batch_id=base.first_batch_id, job_id=info.job_id

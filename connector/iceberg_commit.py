@@ -144,6 +144,15 @@ class Append:
             (*requirements, AssertTableUUID(uuid=self._table.metadata.table_uuid)),
         )
 
+    def is_overtaken(self, metadata: TableMetadata) -> bool:
+        """Whether the table shows that this try has not landed and never will: its head was replaced by another's.
+
+        Not when the head is still the one that the try was built on: a "refused" that was really the answer to a
+        repeated request, followed by a read of an old copy, looks like that.
+        """
+        moved = metadata.current_snapshot_id != self._producer._parent_snapshot_id
+        return moved and metadata.snapshot_by_id(self.snapshot_id) is None
+
     def discard(self) -> None:
         """Delete this try's manifests. Only for a try that is known not to have landed and never will."""
         self._producer._clean_all_uncommitted()

@@ -120,7 +120,7 @@ class Publisher:
                 f"now has {found}; start the query with a new checkpoint to write to the new table",
             )
         refused, self._refused = self._refused, None
-        if refused is not None and table.metadata.snapshot_by_id(refused.snapshot_id) is None:
+        if refused is not None and refused.is_overtaken(table.metadata):
             refused.discard()
         return table
 

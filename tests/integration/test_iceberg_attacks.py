@@ -132,6 +132,37 @@ def test_commit_that_lands_late_does_not_double(
     assert_no_file_added_twice(driver.target.table)
 
 
+def test_commit_that_landed_and_was_called_refused_before_a_stale_read_keeps_its_manifests(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver.publish(0)
+    files = driver.files(1)
+    catalog = driver.target.table.catalog
+    deliver, load = catalog.commit_table, catalog.load_table
+    before = load("db.events")
+    lies: list[str] = []
+
+    def land_and_refuse(*args: Any) -> CommitTableResponse:
+        answer = deliver(*args)
+        if not lies:
+            lies.append("refused")
+            raise CommitFailedException("the repeated request met the first one's commit")
+        return answer
+
+    def load_stale_once(identifier: Any) -> Any:
+        if lies == ["refused"]:
+            lies.append("stale")
+            return before
+        return load(identifier)
+
+    monkeypatch.setattr(catalog, "commit_table", land_and_refuse)
+    monkeypatch.setattr(catalog, "load_table", load_stale_once)
+    driver.publish(1, files)
+    assert lies == ["refused", "stale"]
+    assert_rows_are(driver.target.table, [0, 1])
+    assert_no_file_added_twice(driver.target.table)
+
+
 def test_unknown_outcome_with_an_unreadable_table_is_said_and_the_next_driver_looks(
     driver: Driver, rival: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,6 +17,7 @@ from icefloe.schemas.iceberg_schema import arrow_schema_from_iceberg
 from icefloe.schemas.transforms import PartitionField, Transform
 from support.iceberg_files import write_data_file
 
+DAYS = [(1969, 12, 31), (1970, 1, 1), (1583, 1, 1), None, (2024, 2, 29), (1968, 2, 29), (1970, 1, 2), (9999, 12, 31)]
 ROWS: dict[str, list[Any]] = {
     "n": [0, 1, -1, 34, 2**62, -(2**63), None, 34],
     "i": [0, 7, -7, 2**31 - 1, -(2**31), None, 10, -10],
@@ -24,8 +25,7 @@ ROWS: dict[str, list[Any]] = {
     "raw": [b"", b"\x00\x01", b"\xff" * 5, None, b"abcdef", b"abc", b"\x00", b"abcdefg"],
     "flag": [True, False, None, True, False, None, True, True],
     "price": [Decimal(p) if p else None for p in ("0.00", "14.20", "-14.20", "10.65", "-10.65", None, "99.99", "0.01")],
-    "day": [date(1969, 12, 31), date(1970, 1, 1), date(1583, 1, 1), None, date(2024, 2, 29), date(1968, 2, 29)]
-    + [date(1970, 1, 2), date(9999, 12, 31)],
+    "day": [date(*d) if d else None for d in DAYS],
     "ts": [
         datetime(1969, 12, 31, 23, 59, 59, 999999, tzinfo=UTC),
         datetime(1970, 1, 1, tzinfo=UTC),

@@ -81,7 +81,10 @@ def clean_up(
     removables = classify(storage, job_id, chain, also_referenced=also_referenced)
     report = remove(storage, removables, deadline=deadline, clock=clock)
     if isinstance(storage, RemovesAbandonedWrites):
-        storage.remove_abandoned_writes(_ABANDONED_AFTER)
+        try:
+            storage.remove_abandoned_writes(_ABANDONED_AFTER)
+        except StorageError as error:
+            _log.warning("clean-up left what killed writers had begun: %s", error)
     return report
 
 

@@ -122,14 +122,18 @@ class LocalStorage:
         A writer that is slower than ``older_than`` loses its file, gets an error and writes it again: nothing is lost.
         """
         limit = datetime.now(UTC).timestamp() - older_than.total_seconds()
-        removed = 0
-        with suppress(FileNotFoundError):
-            for entry in [*os.scandir(self._root / RESERVED_PART)]:
-                with suppress(FileNotFoundError):
-                    if entry.stat().st_mtime < limit:
-                        os.unlink(entry.path)
-                        removed += 1
-        return removed
+
+        def remove() -> int:
+            removed = 0
+            with suppress(FileNotFoundError):
+                for entry in [*os.scandir(self._root / RESERVED_PART)]:
+                    with suppress(FileNotFoundError):
+                        if entry.stat().st_mtime < limit:
+                            os.unlink(entry.path)
+                            removed += 1
+            return removed
+
+        return self._call("removing abandoned writes", remove)
 
     def _walk(self, folder: str, prefix: str, after: str) -> Iterator[ObjectInfo]:
         try:

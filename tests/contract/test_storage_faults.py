@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import pickle
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -232,6 +235,22 @@ class TestS3Faults:
         with pytest.raises(StorageError, match="ICEFLOE_CONDITIONAL_PUT_UNSUPPORTED"):
             storage.check_conditional_put()
 
+    def test_connections_are_made_anew_in_the_child_of_a_fork(self, moto_bucket: Bucket) -> None:
+        script = (
+            "import os, pickle, sys\n"
+            "storage = pickle.loads(sys.stdin.buffer.read())\n"
+            "storage.put('a', b'before the fork')\n"
+            "child = os.fork()\n"
+            "if child == 0:\n"
+            "    storage.put('b', storage.get('a'))\n"
+            "    os._exit(0)\n"
+            "status = os.waitpid(child, 0)[1]\n"
+            "assert status == 0, status\n"
+            "assert storage.get('b') == b'before the fork'\n"
+        )
+        storage = open_storage(moto_bucket.url, moto_bucket.options)
+        subprocess.run([sys.executable, "-c", script], input=pickle.dumps(storage), check=True, timeout=60)
+
     def test_a_bucket_that_does_not_exist_is_not_mistaken_for_an_empty_one(self, moto_bucket: Bucket) -> None:
         storage = open_storage("s3://no-such-bucket-here/p", moto_bucket.options)
         for use in (lambda: [*storage.list()], lambda: storage.get("a"), lambda: storage.put("a", b"")):
@@ -255,6 +274,15 @@ class TestOpening:
     )
     def test_the_canonical_url_opens_the_same_location(self, url: str) -> None:
         assert open_storage(open_storage(url).url).url == open_storage(url).url
+
+    def test_the_s3_libraries_are_loaded_only_for_s3(self, tmp_path: Path) -> None:
+        script = (
+            "import sys\n"
+            "from icefloe.state.opening import open_storage\n"
+            "open_storage(sys.argv[1]).put('a', b'')\n"
+            "assert not {'s3fs', 'botocore', 'aiobotocore', 'fsspec', 'pyarrow'} & set(sys.modules)\n"
+        )
+        subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True, timeout=60)
 
     def test_secrets_are_neither_in_the_repr_nor_in_errors(self) -> None:
         options = {

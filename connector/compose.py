@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import mmap
+import os
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from icefloe.connector.durable_disk import segment_gone, segment_short
+from icefloe.connector.durable_disk import make_folder, segment_gone, segment_short, sync_folder
 from icefloe.connector.multipart import FileStore, Part, Upload
 from icefloe.errors import CorruptStateError, NotFoundError
 from icefloe.proto import sink_pb2
@@ -97,9 +100,8 @@ def compose(
 
     Raises ``CorruptStateError`` naming a segment that is gone, cut or (where it passes through here) changed.
     """
-    tail = b"".join(rest) if len(rest) != 1 else rest[0]
-    lengths = [segment.length_bytes for segment in segments] + [len(tail)]
-    copies = [files.copies_from(state)] * len(segments) + [False]
+    lengths = [segment.length_bytes for segment in segments] + [len(piece) for piece in rest]
+    copies = [files.copies_from(state)] * len(segments) + [False] * len(rest)
     plan = plan_parts(lengths, copies, min_part_bytes=files.min_part_bytes)
     parts: list[Part] = []
     offset = 0
@@ -109,7 +111,7 @@ def compose(
             name = segments[span.source].name
             part = files.copy_part(upload, number, offset, state, name, span.start, span.length_bytes)
         else:
-            data = [_read(state, segments, tail, span) for span in planned.spans]
+            data = [_read(state, segments, rest, span) for span in planned.spans]
             part = files.put_part(upload, number, offset, data)
         parts.append(part)
         offset += planned.length_bytes
@@ -125,9 +127,47 @@ def put_segment(state: StorageProvider, name: str, data: Sequence[Bytes]) -> sin
     return sink_pb2.Segment(name=name, length_bytes=len(whole), crc32=zlib.crc32(whole))
 
 
-def _read(state: StorageProvider, segments: Sequence[sink_pb2.Segment], tail: Bytes, span: Span) -> Bytes:
-    if span.source == len(segments):
-        return memoryview(tail)[span.start : span.start + span.length_bytes]
+def segments_from_file(
+    state: StorageProvider, path: Path, ends: Sequence[int], next_name: Callable[[], str]
+) -> list[sink_pb2.Segment]:
+    """Make segments of a local file of this attempt, durable already; ``ends`` says where its row groups end.
+
+    Where the state is on the same disk the file becomes one segment by a link, at no cost; elsewhere each row group is
+    stored as one. The file itself stays.
+    """
+    if not ends:
+        return []
+    with (
+        open(path, "rb") as file,
+        mmap.mmap(file.fileno(), ends[-1], access=mmap.ACCESS_READ) as mapped,
+        memoryview(mapped) as view,
+    ):
+        linked = _link_segment(state, next_name(), path, view)
+        if linked is not None:
+            return [linked]
+        starts = [0, *ends[:-1]]
+        return [put_segment(state, next_name(), [view[a:b]]) for a, b in zip(starts, ends, strict=True)]
+
+
+def _link_segment(state: StorageProvider, name: str, path: Path, data: memoryview) -> sink_pb2.Segment | None:
+    local_path = getattr(state, "local_path", None)
+    if local_path is None:
+        return None
+    target: Path = local_path(name)
+    try:
+        make_folder(target.parent)
+        os.link(path, target)
+        sync_folder(target.parent)
+    except OSError:
+        # Another disk, a file system without links, a folder that a clean-up took away: storing it always works.
+        return None
+    crash_point("file.segment-linked")
+    return sink_pb2.Segment(name=name, length_bytes=len(data), crc32=zlib.crc32(data))
+
+
+def _read(state: StorageProvider, segments: Sequence[sink_pb2.Segment], rest: Sequence[Bytes], span: Span) -> Bytes:
+    if span.source >= len(segments):
+        return memoryview(rest[span.source - len(segments)])[span.start : span.start + span.length_bytes]
     segment = segments[span.source]
     try:
         data = state.get_range(segment.name, span.start, span.length_bytes)

@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from icefloe.connector.batch_buffering_writer import ParquetBatchBufferingWriter
-from icefloe.connector.compose import compose
+from icefloe.connector.compose import compose, segments_from_file
 from icefloe.connector.data_names import in_progress_name
+from icefloe.connector.durable_disk import call_local
 from icefloe.connector.file_context import FileContext
 from icefloe.connector.file_outlets import PartOutlet, SegmentOutlet
 from icefloe.connector.file_phase import Phase, Step, advance
@@ -73,12 +74,20 @@ class InFlightFile:
         self._resumed_at_bytes = encoded.position_bytes
         self._local: ParquetLocalWriter | None = None
         self._outlet: SegmentOutlet | PartOutlet | None = None
-        if straight and isinstance(ctx.files, LocalFileStore):
-            self._local = self._open_local(ctx.files)
+        pending = PendingRows(
+            ctx.schema.arrow,
+            owner=message.file_id,
+            stored_rows=message.pending_rows,
+            stored_arrow_bytes=message.pending_arrow_bytes,
+            load=load_pending,
+        )
+        if isinstance(ctx.files, LocalFileStore) and encoded.position_bytes == 0:
+            # Nothing is in a segment yet: a file that rolls in this task never is, and one that does not becomes one.
+            self._local = self._open_local(ctx.files, pending)
             self._writer = self._local.writer
         else:
             self._outlet = self._open_outlet(straight)
-            self._writer = self._open_buffering(encoded, load_pending, self._outlet)
+            self._writer = self._open_buffering(encoded, pending, self._outlet)
 
     @classmethod
     def begin(
@@ -205,16 +214,14 @@ class InFlightFile:
     def suspend(self) -> Suspended:
         """Leave the file as it is, for a later epoch; only for files that are not written straight."""
         self._phase = advance(self._phase, Step.SUSPEND, file_id=self.file_id)
-        assert isinstance(self._outlet, SegmentOutlet), "a file that is written straight is rolled, never suspended"
-        self._writer.settle()
-        self._outlet.settle()
+        segments = self._finish_segments()
         crash_point("file.segments-durable")
         encoded, pending = self._writer.encoded, self._writer.pending
         message = sink_pb2.InFlightFile()
         message.CopyFrom(self._message)
         footer = serialize_footer(encoded.footer) if encoded.footer is not None else None
         del message.segments[:]
-        message.segments.extend(self._outlet.segments)
+        message.segments.extend(segments)
         message.position_bytes = encoded.position_bytes
         message.encoded_rows = encoded.rows
         message.encoded_arrow_bytes = encoded.arrow_bytes
@@ -255,6 +262,28 @@ class InFlightFile:
         self._phase = advance(self._phase, Step.CLOSE, file_id=self.file_id)
         crash_point("file.rolled")
         return result
+
+    def _finish_segments(self) -> Sequence[sink_pb2.Segment]:
+        self._writer.settle()
+        if self._local is None:
+            assert isinstance(self._outlet, SegmentOutlet), "an upload that was begun is finished, never suspended"
+            self._outlet.settle()
+            return self._outlet.segments
+        self._local.sync()
+        path = self._local.tmp_path
+        with self._ctx.events.timing("upload_us"):
+            segments = call_local(
+                f"keeping {self.file_id} as a segment",
+                lambda: segments_from_file(self._ctx.state, path, self._local_ends(), self._ctx.next_segment_name),
+            )
+        if segments:
+            # This attempt made the name and told nobody: only the segment is the file now.
+            call_local(f"removing {path}", path.unlink)
+        return segments
+
+    def _local_ends(self) -> list[int]:
+        assert self._local is not None
+        return self._local.ends
 
     def _compose(self, result: sink_pb2.DataFile, outlet: SegmentOutlet, rest: Sequence[bytes | memoryview]) -> None:
         ctx = self._ctx
@@ -328,7 +357,7 @@ class InFlightFile:
         if not message.HasField("representative_timestamp_us") and batch.column(index)[0].is_valid:
             message.representative_timestamp_us = representative_timestamp(batch.column(index))
 
-    def _open_local(self, files: LocalFileStore) -> ParquetLocalWriter:
+    def _open_local(self, files: LocalFileStore, pending: PendingRows) -> ParquetLocalWriter:
         ctx = self._ctx
         hidden = in_progress_name(ctx.info.job_id, self.name) if ctx.publish_later else self.name
         return ParquetLocalWriter(
@@ -340,6 +369,7 @@ class InFlightFile:
             ctx.events,
             metrics_config=ctx.metrics_config,
             lane=ctx.lane,
+            pending=pending,
             clock=ctx.clock,
         )
 
@@ -364,9 +394,9 @@ class InFlightFile:
         )
 
     def _open_buffering(
-        self, encoded: EncodedSoFar, load_pending: LoadPending | None, outlet: SegmentOutlet | PartOutlet
+        self, encoded: EncodedSoFar, pending: PendingRows, outlet: SegmentOutlet | PartOutlet
     ) -> ParquetBatchBufferingWriter:
-        ctx, message = self._ctx, self._message
+        ctx = self._ctx
         return ParquetBatchBufferingWriter(
             ctx.format,
             ctx.schema,
@@ -375,13 +405,7 @@ class InFlightFile:
             metrics_config=ctx.metrics_config,
             lane=ctx.lane,
             encoded=encoded,
-            pending=PendingRows(
-                ctx.schema.arrow,
-                owner=message.file_id,
-                stored_rows=message.pending_rows,
-                stored_arrow_bytes=message.pending_arrow_bytes,
-                load=load_pending,
-            ),
+            pending=pending,
             on_row_group=outlet.drain,
         )
 

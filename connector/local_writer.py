@@ -15,6 +15,7 @@ from icefloe.connector.batch_buffering_writer import ParquetBatchBufferingWriter
 from icefloe.connector.durable_disk import call_local, make_folder, sync_file, sync_folder, write_all
 from icefloe.connector.encoding_lane import Lane
 from icefloe.connector.parquet_format import ParquetFormat
+from icefloe.connector.pending_rows import PendingRows
 from icefloe.connector.row_group_encoder import closing_bytes
 from icefloe.connector.shared_buffer import SharedBuffer
 from icefloe.connector.writer_stats import FsEventLogger, MultiPartWriterStats, now_us
@@ -72,9 +73,10 @@ class LocalWriter(Protocol):
 
 
 class ParquetLocalWriter:
-    """The ``LocalWriter`` for Parquet. ``tmp_path`` is this writer's alone and must not exist.
+    """The ``LocalWriter`` for Parquet. ``tmp_path`` is this writer's alone; it is made when there is something in it.
 
-    Row groups go to the file as they are finished, in the lane's thread. A full disk raises ``StorageError``.
+    Row groups go to the file as they are finished, in the lane's thread. A full disk, or a ``tmp_path`` that exists,
+    raises ``StorageError``. ``pending`` continues a file of which nothing is encoded yet.
     """
 
     def __init__(
@@ -88,6 +90,7 @@ class ParquetLocalWriter:
         *,
         metrics_config: Mapping[str, str] | None = None,
         lane: Lane | None = None,
+        pending: PendingRows | None = None,
         clock: Callable[[], int] = now_us,
     ) -> None:
         self.tmp_path = tmp_path
@@ -105,9 +108,11 @@ class ParquetLocalWriter:
             self._events,
             metrics_config=metrics_config or {},
             lane=lane,
+            pending=pending,
             on_row_group=self._drain,
         )
-        call_local(f"beginning {final_path}", self._create)
+        # Where each piece that was written ends: row groups, then the footer.
+        self.ends: list[int] = []
 
     def file_suffix(self) -> str:
         return self.writer.suffix()
@@ -124,6 +129,8 @@ class ParquetLocalWriter:
 
     def sync(self) -> int:
         self.writer.settle()
+        if not self.ends:
+            return 0
         call_local(f"syncing {self.tmp_path}", lambda: sync_file(self.tmp_path, self._file_length_bytes))
         return self._file_length_bytes
 
@@ -139,7 +146,7 @@ class ParquetLocalWriter:
         return self._pre_commit
 
     def checkpoint(self) -> CurrentFileRecovery | None:
-        if self._pre_commit is None and self._stats.first_write_us is None:
+        if self._pre_commit is None and self.writer.rows == 0:
             return None
         position = self.sync()
         trailing = b"" if self._pre_commit else self.writer.get_trailing_bytes_for_checkpoint()[0]
@@ -162,8 +169,11 @@ class ParquetLocalWriter:
                 return write_all(file.fileno(), pieces)
 
         with self._events.timing("upload_us"):
+            if not self.ends:
+                call_local(f"beginning {self.final_path}", self._create)
             written = call_local(f"writing {self.tmp_path}", append)
         self._file_length_bytes += written
+        self.ends.append(self._file_length_bytes)
         self._stats.flushed(written)
         self._events.log(parts=1)
 
@@ -176,8 +186,7 @@ def recover_local_file(recovery: CurrentFileRecovery, tmp_path: Path) -> FilePre
     """
 
     def compose() -> int:
-        with open(recovery.tmp_path, "rb") as old:
-            head = old.read(recovery.position_bytes)
+        head = _read_head(recovery)
         if len(head) != recovery.position_bytes:
             raise CorruptStateError(
                 "ICEFLOE_FILE_SHORT",
@@ -196,6 +205,13 @@ def recover_local_file(recovery: CurrentFileRecovery, tmp_path: Path) -> FilePre
         ) from error
     call_local(f"syncing {tmp_path}", lambda: sync_file(tmp_path, length))
     return FilePreCommit(tmp_path, recovery.final_path, length)
+
+
+def _read_head(recovery: CurrentFileRecovery) -> bytes:
+    if recovery.position_bytes == 0:
+        return b""
+    with open(recovery.tmp_path, "rb") as old:
+        return old.read(recovery.position_bytes)
 
 
 def publish_pre_commit(pre_commit: FilePreCommit) -> None:

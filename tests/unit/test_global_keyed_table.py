@@ -323,3 +323,16 @@ def test_a_restore_reads_each_file_once_and_nothing_else(storage: FaultyStorage)
     assert sorted((call.operation, call.key) for call in storage.calls) == [
         ("get", file.file) for file in table_files(metadata, "counts")
     ]
+
+
+def test_a_valid_file_of_the_same_length_with_other_content_is_told_by_its_checksum(storage: FaultyStorage) -> None:
+    written = []
+    for value in (1, 2):
+        manager = open_tables(storage)
+        manager.get_global_keyed_state("counts").insert("a", value)
+        written.append(manager.checkpoint(1))
+    (mine,), (other,) = (table_files(metadata, "counts") for metadata in written)
+    assert mine.bytes == other.bytes
+    storage.put(mine.file, storage.get(other.file))
+    with pytest.raises(CorruptStateError, match=f"ICEFLOE_STATE_FILE_CORRUPT: {mine.file} .* CRC-32"):
+        open_tables(storage, [written[0]])

@@ -432,3 +432,15 @@ def test_a_reference_is_narrowed_to_nothing_or_stays_the_same_object() -> None:
     cut = narrowed(file, cutoffs={1: 5})
     assert cut is not None
     assert [(entry.key, entry.min_time, entry.rows) for entry in cut.keys] == [(1, 5, 5), (5, 0, 10)]
+
+
+def test_a_file_that_does_not_list_its_keys_is_still_read_by_row_group(storage: FaultyStorage) -> None:
+    manager = open_tables(storage)
+    rows_of(manager, "pending").insert(wide_rows(keys=MAX_LISTED_KEYS + 200, rows=4))
+    metadata = manager.checkpoint(1)
+    (file,) = table_files(metadata, "pending")
+    assert not file.keys
+    storage.calls.clear()
+    found = scanned(rows_of(open_tables(storage, [metadata]), "pending"), key=700)
+    assert [row[0] for row in found] == [2800, 2801, 2802, 2803]
+    assert storage.bytes_of("get", "get_range") < file.bytes / 4

@@ -24,7 +24,7 @@ from icefloe.state.clean_up import clean_up
 from icefloe.state.crash_points import crash_point
 from icefloe.state.object_names import job_metadata_name, publish_log_name
 from icefloe.state.parquet_backend import ParquetBackend
-from icefloe.state.records import Record, RecordLog
+from icefloe.state.records import Record, RecordLog, check_put_if_absent
 from icefloe.state.sealing import FORMAT_VERSION, seal, unseal
 from icefloe.state.storage import StorageProvider
 
@@ -176,7 +176,7 @@ class Committer:
             format_version=FORMAT_VERSION,
             job_id=self._job_id,
             epoch=epoch,
-            min_epoch=max(base.metadata.min_epoch if base else 0, epoch + 1 - self._settings.keep_epochs),
+            min_epoch=self._min_epoch(base, epoch, payload.kind),
             start_time=min((o.start_time for o in operators), default=self._clock()),
             finish_time=self._clock(),
             operator_ids=[OPERATOR_ID],
@@ -192,6 +192,11 @@ class Committer:
         crash_point("commit.record-is-head")
         return record
 
+    def _min_epoch(self, base: Record | None, epoch: int, kind: sink.RecordKind) -> int:
+        before = base.metadata.min_epoch if base else 0
+        # A finish voids nothing: Spark may run the last batch again, and only its record tells that it is the same.
+        return before if kind == sink.RECORD_KIND_FINISH else max(before, epoch + 1 - self._settings.keep_epochs)
+
     def _write_job(self, batch_id: int) -> None:
         """Write ``job.metadata`` before the first record; one that is there already must name the same target."""
         mine = sink.JobMetadata(
@@ -202,6 +207,7 @@ class Committer:
             first_batch_id=batch_id,
             created_us=self._clock(),
         )
+        check_put_if_absent(self._state)
         if not self._state.put_if_absent(job_metadata_name(self._job_id), seal(mine)):
             check_target(read_job(self._state, self._job_id), mine.target)
 

@@ -137,7 +137,7 @@ class SubtaskState:
         return [self._stored(message) for message in sorted(found, key=lambda m: (m.began_us, m.file_id))]
 
     def _stored(self, message: sink.InFlightFile) -> StoredFile:
-        writer = self._writers.get(_writer_key(message.fingerprint.writer_digest))
+        writer = self._writer(message.fingerprint.writer_digest)
         if writer is None:
             raise CorruptStateError(
                 "ICEFLOE_STATE_INCOMPLETE",
@@ -180,9 +180,10 @@ class SubtaskState:
     def keep(self, message: sink.InFlightFile, footer: bytes | None, writer: sink.WriterDescription) -> None:
         """Record how far an in-flight file has come; a footer of None has not changed."""
         digest = message.fingerprint.writer_digest
-        if _writer_key(digest) not in self._writers:
-            self._writers[_writer_key(digest)] = writer
-            self._recovery.insert(_writer_key(digest), sink.RecoveryEntry(writer=writer))
+        if self._writer(digest) is None:
+            key = _writer_key(digest, self._epoch, self._manager.task_info.subtask_index)
+            self._writers[key] = writer
+            self._recovery.insert(key, sink.RecoveryEntry(writer=writer))
         self._recovery.insert(_file_key(message.file_id), sink.RecoveryEntry(file=message))
         if footer is not None:
             self._recovery.insert(_footer_key(message.file_id), sink.RecoveryEntry(footer=footer))
@@ -199,7 +200,7 @@ class SubtaskState:
     ) -> pb.OperatorCheckpointMetadata:
         """Write what changed and return the metadata that the record takes up; names every segment still needed."""
         live = [entry.file for _, entry in self._recovery.items() if entry.WhichOneof("entry") == "file"]
-        self._forget_writers({_writer_key(message.fingerprint.writer_digest) for message in live})
+        self._forget_writers({message.fingerprint.writer_digest for message in live})
         if rolled:
             data = sink.PreCommits(files=rolled).SerializeToString(deterministic=True)
             self._manager.get_global_keyed_state(PRECOMMIT).set_commit_data(data, PRECOMMIT_VERSION)
@@ -218,8 +219,11 @@ class SubtaskState:
         while len(_left_in_memory) > _MAX_LEFT_IN_MEMORY:
             del _left_in_memory[next(iter(_left_in_memory))]
 
+    def _writer(self, digest: str) -> sink.WriterDescription | None:
+        return next((writer for key, writer in self._writers.items() if _digest_of(key) == digest), None)
+
     def _forget_writers(self, used: set[str]) -> None:
-        for key in [key for key in self._writers if key not in used]:
+        for key in [key for key in self._writers if _digest_of(key) not in used]:
             self._recovery.remove(key)
             del self._writers[key]
 
@@ -236,5 +240,12 @@ def _footer_key(file_id: str) -> str:
     return f"footer/{file_id}"
 
 
-def _writer_key(digest: str) -> str:
-    return f"writer/{digest}"
+def _writer_key(digest: str, epoch: int, subtask: int) -> str:
+    """Return a key of this subtask's own: when it forgets a writer, a subtask whose state is merged with its own later
+    (R8) must not lose the same one.
+    """
+    return f"writer/{digest}/{epoch}-{subtask}"
+
+
+def _digest_of(writer_key: str) -> str:
+    return writer_key.split("/")[1]

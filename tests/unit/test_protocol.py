@@ -186,3 +186,25 @@ def test_a_query_in_the_middle_of_a_batch_is_fenced_by_finish_and_goes_on_after_
     query.run(1, [[event_rows(10, 10)]])
     finish(str(query.checkpoint / "icefloe"))
     assert_no_row_lost_or_doubled(ids(out), range(20))
+
+
+def test_a_file_that_another_subtask_takes_over_survives_the_end_of_that_subtask_s_own(
+    tmp_path: Path, out: Path
+) -> None:
+    query = harness(tmp_path, visibility="roll", rollFileSize="3KB")
+    query.run(0, [[event_rows(0, 10)], [event_rows(10, 10)]])
+    # Subtask 0 rolls its only file and forgets its writer; subtask 1 has no task, and its file uses the same writer.
+    query.run(1, [[event_rows(20, 400)]])
+    query.run(2, [[event_rows(420, 10)]])
+    finish(str(query.checkpoint / "icefloe"))
+    assert_no_row_lost_or_doubled(ids(out), range(430))
+
+
+def test_a_batch_is_replayed_after_a_finish_however_few_records_are_kept(tmp_path: Path, out: Path) -> None:
+    query = harness(tmp_path, visibility="roll", keepEpochs="1")
+    query.run(0, [[event_rows(0, 100)]])
+    finish(str(query.checkpoint / "icefloe"))
+    query.run(0, [[event_rows(0, 100)]])
+    query.run(1, [[event_rows(100, 100)]])
+    finish(str(query.checkpoint / "icefloe"))
+    assert_no_row_lost_or_doubled(ids(out), range(200))

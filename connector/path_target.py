@@ -97,15 +97,22 @@ class PathTarget:
         return removed
 
     def _check(self, publication: Publication) -> None:
-        found = self.ledger(publication.job_id)
-        if found not in (publication.ledger, publication.expected_ledger):
+        """Make sure that no other history claimed an epoch between the record that this one follows and the end."""
+        job_id = publication.job_id
+        mine = _name(job_id, publication.epoch, "ledger")
+        claims = [name for name in self._names(job_id) if name.endswith(".ledger")]
+        # Not only the highest: a history that claims a later epoch would not see one that published an earlier one.
+        others = [name for name in claims if name != mine]
+        found = self._ledgers.get(max(others)).decode() if others else ""
+        own = self._ledgers.get(mine).decode() if mine in claims else publication.ledger
+        if own != publication.ledger or found != publication.expected_ledger:
+            other = found if own == publication.ledger else own
             raise ConflictError(
                 "ICEFLOE_LEDGER_CONFLICT",
-                f"job {publication.job_id}: record {publication.epoch} expects the ledger of {self._ledgers.url} at "
-                f"{publication.expected_ledger or 'nothing'!r}, but it is at {found or 'nothing'!r}: the checkpoint "
-                "and "
-                "state were restored or copied, and another history has published here; use the newer one, "
-                "or start a new job with a new checkpointLocation",
+                f"job {job_id}: record {publication.epoch} expects the ledger of {self._ledgers.url} at "
+                f"{publication.expected_ledger or 'nothing'!r}, but it is at {other or 'nothing'!r}: the checkpoint "
+                "and state were restored or copied, and another history has published here; use the newer one, or "
+                "start a new job with a new checkpointLocation",
             )
 
     def _names(self, job_id: str) -> list[str]:

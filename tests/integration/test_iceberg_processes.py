@@ -30,11 +30,11 @@ def test_driver_killed_between_two_steps_is_replayed_without_loss_or_double(tmp_
 
 
 def test_processes_that_meet_on_a_new_embedded_catalog_all_get_through(tmp_path: Path) -> None:
-    jobs, epochs = 3, 5
+    jobs, epochs = 2, 4
     warehouse = tmp_path / "warehouse"
     processes = [DriverProcess(warehouse, str(job), epochs).start() for job in range(jobs)]
     for process in processes:
-        output, _ = process.communicate(timeout=120)
+        output, _ = process.communicate(timeout=240)
         assert process.returncode == 0, output
     driver = Driver.open(TableSettings("db.events", warehouse=str(warehouse), create=False))
     assert_rows_are(driver.target.table, [job * 100 + epoch for job in range(jobs) for epoch in range(epochs)])

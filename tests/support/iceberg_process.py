@@ -37,7 +37,7 @@ class DriverProcess:
     def run(self) -> int:
         """Run it to its end; returns its exit code, ``KILLED`` where it died as asked."""
         process = self.start()
-        output, _ = process.communicate(timeout=120)
+        output, _ = process.communicate(timeout=240)
         assert process.returncode in (0, KILLED), output
         return process.returncode
 

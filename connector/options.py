@@ -341,8 +341,13 @@ def _public(given: Mapping[str, str]) -> dict[str, str]:
     return {
         names.get(key.lower(), key.lower()): value
         for key, value in given.items()
-        if key.lower() in names or key.lower().startswith("tableproperty.") or key.lower() in _PUBLIC_KEYS
+        if key.lower() in names or key.lower().startswith("tableproperty.") or _is_public(key.lower(), value)
     }
+
+
+def _is_public(key: str, value: str) -> bool:
+    # A URI may carry a password before its host or a token in its query; one that can carry neither is kept.
+    return key in _PUBLIC_KEYS or (key == "catalog.uri" and "@" not in value and "?" not in value)
 
 
 def _check(options: SinkOptions, *, streaming: bool) -> None:

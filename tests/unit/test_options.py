@@ -118,6 +118,20 @@ def test_secrets_are_in_no_repr_and_not_among_the_public_options() -> None:
     assert options.catalog_properties["token"] == "hush-2"
 
 
+@pytest.mark.parametrize(
+    ("uri", "kept"),
+    [
+        ("sqlite:////lake/catalog.db", True),
+        ("http://catalog:8181", True),
+        ("postgresql://user:password@host/db", False),
+        ("http://catalog:8181?token=abc", False),
+    ],
+)
+def test_the_address_of_a_catalog_is_kept_only_if_it_cannot_hold_a_secret(uri: str, kept: bool) -> None:
+    options = parse_options({"table": "db.t", "stateLocation": "/s", "catalog.uri": uri})
+    assert ("catalog.uri" in options.public) is kept
+
+
 def test_every_option_has_a_line_in_the_generated_page() -> None:
     page = Path(__file__).parents[2].joinpath("docs", "options.md").read_text(encoding="utf-8")
     assert page == options_page(), "run `make docs`"

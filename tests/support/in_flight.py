@@ -139,3 +139,12 @@ def _bits(column: pa.ChunkedArray) -> pa.Array:
 def rows_of(batches: Sequence[pa.RecordBatch]) -> pa.Table:
     """The batches as one table."""
     return pa.Table.from_batches(batches, EVENTS).combine_chunks()
+
+
+def continue_elsewhere(place: Place, carried: Carried, epoch: int, batches: list[pa.RecordBatch]) -> Carried:
+    """One task of another process: resume, append, suspend. Top level, so that it can be sent there."""
+    with place.task(epoch) as ctx:
+        file = carried.resume(ctx)
+        for batch in batches:
+            file.append(batch)
+        return carried.then(file.suspend())

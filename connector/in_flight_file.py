@@ -10,7 +10,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from icefloe.connector.batch_buffering_writer import ParquetBatchBufferingWriter
 from icefloe.connector.compose import compose, segments_from_file
 from icefloe.connector.data_names import in_progress_name
 from icefloe.connector.durable_disk import call_local
@@ -24,6 +23,7 @@ from icefloe.connector.multipart import Part, Upload
 from icefloe.connector.pending_rows import LoadPending, PendingRows
 from icefloe.connector.row_group_assembler import EncodedSoFar
 from icefloe.connector.row_group_encoder import closing_bytes, parse_footer, serialize_footer
+from icefloe.connector.writer_routing import open_buffering_writer, open_local_writer, open_outlet
 from icefloe.errors import CorruptStateError
 from icefloe.proto import sink_pb2
 from icefloe.schemas.timestamps import representative_timestamp
@@ -83,11 +83,11 @@ class InFlightFile:
         )
         if isinstance(ctx.files, LocalFileStore) and encoded.position_bytes == 0:
             # Nothing is in a segment yet: a file that rolls in this task never is, and one that does not becomes one.
-            self._local = self._open_local(ctx.files, pending)
+            self._local = open_local_writer(ctx, ctx.files, name, pending)
             self._writer = self._local.writer
         else:
-            self._outlet = self._open_outlet(straight)
-            self._writer = self._open_buffering(encoded, pending, self._outlet)
+            self._outlet = open_outlet(ctx, name, message.segments, straight=straight)
+            self._writer = open_buffering_writer(ctx, encoded, pending, self._outlet)
 
     @classmethod
     def begin(
@@ -356,58 +356,6 @@ class InFlightFile:
         message.max_event_time_us = latest_us if known is None else max(latest_us, known)
         if not message.HasField("representative_timestamp_us") and batch.column(index)[0].is_valid:
             message.representative_timestamp_us = representative_timestamp(batch.column(index))
-
-    def _open_local(self, files: LocalFileStore, pending: PendingRows) -> ParquetLocalWriter:
-        ctx = self._ctx
-        hidden = in_progress_name(ctx.info.job_id, self.name) if ctx.publish_later else self.name
-        return ParquetLocalWriter(
-            files.path(hidden),
-            files.path(self.name),
-            ctx.format,
-            ctx.schema,
-            None,
-            ctx.events,
-            metrics_config=ctx.metrics_config,
-            lane=ctx.lane,
-            pending=pending,
-            clock=ctx.clock,
-        )
-
-    def _open_outlet(self, straight: bool) -> SegmentOutlet | PartOutlet:
-        ctx = self._ctx
-        if not straight:
-            return SegmentOutlet(
-                ctx.state,
-                next_name=ctx.next_segment_name,
-                uploads=ctx.uploads,
-                events=ctx.events,
-                segments=self._message.segments,
-            )
-        return PartOutlet(
-            ctx.files,
-            name=self.name,
-            attempt_id=ctx.info.attempt_id,
-            hidden=ctx.publish_later,
-            part_size_bytes=ctx.part_size_bytes,
-            uploads=ctx.uploads,
-            events=ctx.events,
-        )
-
-    def _open_buffering(
-        self, encoded: EncodedSoFar, pending: PendingRows, outlet: SegmentOutlet | PartOutlet
-    ) -> ParquetBatchBufferingWriter:
-        ctx = self._ctx
-        return ParquetBatchBufferingWriter(
-            ctx.format,
-            ctx.schema,
-            None,
-            ctx.events,
-            metrics_config=ctx.metrics_config,
-            lane=ctx.lane,
-            encoded=encoded,
-            pending=pending,
-            on_row_group=outlet.drain,
-        )
 
 
 def _partition_message(partition: Any) -> sink_pb2.PartitionKey:

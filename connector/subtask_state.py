@@ -36,7 +36,7 @@ _CONFIGS: Final = {
     RECOVERY: global_keyed_config(RECOVERY, "in-flight files, their footers and writers"),
     PRECOMMIT: global_keyed_config(PRECOMMIT, "finished files of this epoch", uses_two_phase_commit=True),
     PENDING: expiring_time_key_config(
-        PENDING, "rows that are not encoded yet", retention=0, time_column=SEQUENCE, key_column=KEY
+        PENDING, "rows that are not encoded yet", retention=None, time_column=SEQUENCE, key_column=KEY
     ),
 }
 _CODECS: Final[dict[str, tuple[Codec[Any], Codec[Any]]]] = {
@@ -111,9 +111,8 @@ class SubtaskState:
             restore_from=restore_from,
             schemas={PENDING: self._schema},
             codecs=_CODECS,
-            compaction=CompactionConfig(
-                storage_provider=storage, compact_generations=1, min_compaction_epochs=_COMPACT_AFTER_EPOCHS
-            ),
+            compaction=CompactionConfig(storage_provider=storage, min_compaction_epochs=_COMPACT_AFTER_EPOCHS),
+            epoch=epoch,
         )
         self._recovery = self._manager.get_global_keyed_state(RECOVERY)
         self._pending = self._manager.get_expiring_time_key_table(PENDING)

@@ -108,12 +108,17 @@ def test_going_back_to_batch_visibility_shows_what_was_in_flight(tmp_path: Path,
     assert_no_row_lost_or_doubled(ids(out), range(200))
 
 
-def test_more_partitions_than_open_files_lose_nothing(tmp_path: Path, out: Path) -> None:
-    query = harness(tmp_path, visibility="roll", partitionBy="id", maxOpenFiles="3", memoryBudget="1KB")
-    for batch in range(3):
-        query.run(batch, [[event_rows(0, 10)]])
+@pytest.mark.parametrize("visibility", ["batch", "roll"])
+def test_more_partitions_than_memory_and_open_files_allow_lose_nothing(
+    tmp_path: Path, out: Path, visibility: str
+) -> None:
+    query = harness(tmp_path, visibility=visibility, partitionBy="region", maxOpenFiles="2", memoryBudget="16KB")
+    for batch in range(4):
+        query.run(batch, [[event_rows(batch * 2000 + part * 200, 200) for part in range(10)]])
+    flushed = list((query.checkpoint / "icefloe").glob("**/table-pending-*"))
     finish(str(query.checkpoint / "icefloe"))
-    assert_no_row_lost_or_doubled(ids(out), [i for i in range(10) for _ in range(3)])
+    assert bool(flushed) == (visibility == "roll")
+    assert_no_row_lost_or_doubled(ids(out), range(8000))
 
 
 def test_files_roll_at_their_size_across_batches(tmp_path: Path, out: Path) -> None:

@@ -35,9 +35,11 @@ class MemoryWorld:
 class SteppedStorage:
     """A storage provider of which each call is one step."""
 
-    def __init__(self, inner: StorageProvider, step: Step) -> None:
+    def __init__(self, inner: StorageProvider, step: Step, after: Step = lambda _: None) -> None:
         self._inner = inner
         self._step = step
+        # Called when a change has been made and its caller does not know yet.
+        self._after = after
 
     @property
     def url(self) -> str:
@@ -46,10 +48,13 @@ class SteppedStorage:
     def put(self, key: str, data: bytes | memoryview) -> None:
         self._step(f"put {key}")
         self._inner.put(key, data)
+        self._after(f"put {key}")
 
     def put_if_absent(self, key: str, data: bytes | memoryview) -> bool:
         self._step(f"put_if_absent {key}")
-        return self._inner.put_if_absent(key, data)
+        put = self._inner.put_if_absent(key, data)
+        self._after(f"put_if_absent {key}")
+        return put
 
     def get(self, key: str) -> bytes:
         self._step(f"get {key}")
@@ -69,7 +74,9 @@ class SteppedStorage:
 
     def delete_if_present(self, key: str) -> bool:
         self._step(f"delete {key}")
-        return self._inner.delete_if_present(key)
+        deleted = self._inner.delete_if_present(key)
+        self._after(f"delete {key}")
+        return deleted
 
 
 class MemoryFileStore:
@@ -78,9 +85,10 @@ class MemoryFileStore:
     min_part_bytes = 1
     url = "memory://files"
 
-    def __init__(self, world: MemoryWorld, step: Step, *, uploads_expire: bool) -> None:
+    def __init__(self, world: MemoryWorld, step: Step, after: Step = lambda _: None, *, uploads_expire: bool) -> None:
         self._world = world
         self._step = step
+        self._after = after
         self.uploads_expire = uploads_expire
 
     def begin(self, name: str, attempt_id: str, *, hidden: bool) -> Upload:
@@ -88,12 +96,14 @@ class MemoryFileStore:
         self._world.begun += 1
         upload_id = f"upload-{self._world.begun}"
         self._world.uploads[upload_id] = (name, attempt_id, {})
+        self._after(f"begin {name}")
         return Upload(name, attempt_id, upload_id)
 
     def put_part(self, upload: Upload, number: int, offset_bytes: int, data: Sequence[bytes | memoryview]) -> Part:
         self._step(f"put_part {upload.name} {number}")
         whole = b"".join(data)
         self._parts(upload)[number] = whole
+        self._after(f"put_part {upload.name} {number}")
         return Part(number, len(whole))
 
     def copy_part(
@@ -117,6 +127,7 @@ class MemoryFileStore:
         stored = self._parts(upload)
         self._world.visible[upload.name] = (upload.attempt_id, b"".join(stored[part.number] for part in parts))
         del self._world.uploads[upload.upload_id]
+        self._after(f"complete {upload.name}")
 
     def abort(self, upload: Upload) -> None:
         self._step(f"abort {upload.name}")

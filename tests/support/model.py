@@ -32,12 +32,12 @@ from icefloe.state.object_names import job_metadata_name, parse
 from icefloe.state.records import RecordLog
 from icefloe.state.task_info import TaskInfo
 from support.harness import Harness
-from support.memory_files import MemoryFileStore, MemoryTable, MemoryWorld, SteppedStorage
+from support.memory_files import MemoryFileStore, MemoryTable, MemoryWorld, Step, SteppedStorage
 from support.rows import assert_no_row_lost_or_doubled
 from support.scheduler import Actor, Scheduler, StuckError
 
 IDS = pa.schema([pa.field("id", pa.int64())])
-_TARGET = "/model/out"
+TARGET = "/model/out"
 _TASK_TRIES = 3
 _QUIET_AFTER_STEPS = 600
 
@@ -106,7 +106,7 @@ class Schedule:
 
     def harness(self, history: History) -> Harness:
         options = {
-            "path": _TARGET,
+            "path": TARGET,
             "stateLocation": history.state,
             "visibility": self.visibility,
             "rowGroupSize": "40",
@@ -229,7 +229,7 @@ class Schedule:
 
     def verify(self) -> None:
         """Every row once; with a copied history, none twice: one of the two was refused."""
-        found = [i for name in self._visible_names() for i in _ids(self.world.visible[name][1])]
+        found = [i for name in self._visible_names() for i in ids_in(self.world.visible[name][1])]
         everything = range(self.batches * self.rows)
         if self.copied is not None and self.copied.refused:
             doubled = [i for i, count in Counter(found).items() if count > 1]
@@ -278,30 +278,52 @@ def play_schedules(seeds: list[int], root: str) -> dict[int, str]:
 
 @contextmanager
 def playing(schedule: Schedule) -> Iterator[Schedule]:
-    """Let the product open the model's storage wherever it would open its own."""
+    """Let the product take its steps in the order of a schedule, with random ids from its dice."""
     step = schedule.scheduler.step
-    ids = schedule.scheduler.dice.randbytes
+    with (
+        mock.patch.object(os, "urandom", schedule.scheduler.dice.randbytes),
+        in_memory(
+            schedule.world,
+            step,
+            ledgers=f"target-{schedule.seed}",
+            table=schedule.table,
+            uploads_expire=schedule.uploads_expire,
+        ),
+    ):
+        yield schedule
+
+
+@contextmanager
+def in_memory(
+    world: MemoryWorld,
+    step: Step,
+    *,
+    ledgers: str,
+    table: bool,
+    uploads_expire: bool,
+    after: Step = lambda _: None,
+) -> Iterator[None]:
+    """Let the product open storage in memory wherever it would open its own, and do one thing at a time."""
 
     def open_storage(url: str, *_: Any) -> SteppedStorage:
-        return SteppedStorage(_memory(f"memory://target-{schedule.seed}" if url == _TARGET else url), step)
+        return SteppedStorage(_memory(f"memory://{ledgers}" if url == TARGET else url), step, after)
 
     def open_files(*_: Any, **__: Any) -> MemoryFileStore:
-        return MemoryFileStore(schedule.world, step, uploads_expire=schedule.uploads_expire)
+        return MemoryFileStore(world, step, after, uploads_expire=uploads_expire)
 
     def open_target(options: Any, state: Any, job_id: str, columns: Any) -> Any:
-        if not schedule.table:
+        if not table:
             return real_open_target(options, state, job_id, columns)
-        return MemoryTable(schedule.world, open_files(), state, step)
+        return MemoryTable(world, open_files(), state, step)
 
     real_open_target = driver.open_target
     with (
-        mock.patch.object(os, "urandom", ids),
         _patched("open_storage", open_storage, driver, task, jobs),
         _patched("open_file_store", open_files, driver, task, finish),
         _patched("open_target", open_target, driver, jobs),
         _patched("ThreadPoolExecutor", InlineExecutor, encoding_lane, file_outlets, parquet_backend),
     ):
-        yield schedule
+        yield
 
 
 @contextmanager
@@ -320,7 +342,7 @@ def _memory(url: str) -> MemoryStorage:
     return MemoryStorage(url.removeprefix("memory://"))
 
 
-def _ids(data: bytes) -> list[int]:
+def ids_in(data: bytes) -> list[int]:
     ids: list[int] = pq.read_table(io.BytesIO(data), use_threads=False)["id"].to_pylist()
     return ids
 

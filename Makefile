@@ -2,11 +2,16 @@
 VENV ?= .venv
 PYTEST_ARGS ?=
 DIST ?= dist
+# Faults are drawn by a seed that is printed; 0 takes a new one.
+SEED ?= 0
+MINUTES ?= 30
+# Where `make faults` notes each case, for the table in docs/reliability.md.
+FAULT_RESULTS ?=
 READY := $(VENV)/.ready
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check lint types proto wheel lock clean java
+.PHONY: help setup demo test faults soak check lint types proto docs wheel lock clean java
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,6 +30,14 @@ demo: java $(READY) ## stream events into a local Iceberg table and show what is
 test: java $(READY) ## run all tests; PYTEST_ARGS="-k word" narrows them
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
 
+faults: java $(READY) ## attack exactly-once for 15 minutes: real Spark killed, all twins, 20,000 schedules; SEED=n repeats
+	@ICEFLOE_SEED=$(SEED) ICEFLOE_SCHEDULES=20000 ICEFLOE_TWIN_CASES=60 ICEFLOE_FAULT_RESULTS=$(FAULT_RESULTS) \
+		$(BIN)/python -m pytest -m "faults or not soak" --timeout 1800 -s -q tests/fault tests/integration/test_stream_kills.py $(PYTEST_ARGS)
+
+soak: java $(READY) ## kill, twin and reorder at random for MINUTES=30; prints its seed, SEED=n repeats
+	@ICEFLOE_SEED=$(SEED) ICEFLOE_SPARK_SECONDS=600 $(BIN)/python -m pytest -m faults --timeout 1800 -s -q tests/fault/test_spark_kills.py
+	@$(BIN)/python tests/fault/soak.py --minutes $(MINUTES) $(if $(filter-out 0,$(SEED)),--seed $(SEED))
+
 check: lint types test ## what CI runs: lint, types, tests
 
 lint: $(READY) ## ruff: rules and formatting
@@ -37,6 +50,10 @@ types: $(READY) ## mypy, strict, over all four folders
 proto: $(READY) ## generate proto/*_pb2.py from proto/*.proto with the pinned compiler
 	@$(BIN)/python -m grpc_tools.protoc -Iicefloe/proto=proto --python_out=. --pyi_out=. \
 		$(patsubst proto/%,icefloe/proto/%,$(sort $(wildcard proto/*.proto)))
+
+docs: $(READY) ## write docs/options.md from the code (a test compares)
+	@$(BIN)/python -c 'from icefloe.connector.options import options_page; print(options_page(), end="")' > docs/options.md.new
+	@mv docs/options.md.new docs/options.md
 
 wheel: $(READY) ## build dist/*.whl
 	@rm -rf build $(DIST)

@@ -93,7 +93,7 @@ def run_case(scenario: Scenario, crash: Crash) -> CaseResult:
         if not wrong:
             wrong = run_in_child(run_again, plan).error
         result = CaseResult(str(scenario), str(crash), first.killed, wrong)
-    _report(result)
+    report(result)
     return result
 
 
@@ -116,7 +116,7 @@ def assert_all_right(results: Sequence[CaseResult]) -> None:
     assert not wrong, f"{len(wrong)} of {len(results)} cases: {[f'{r.scenario} {r.fault}' for r in wrong]}\n{told}"
 
 
-def _report(result: CaseResult) -> None:
+def report(result: CaseResult) -> None:
     """Append to the file that ``make faults`` makes its table from, where one is asked for."""
     path = os.environ.get("ICEFLOE_FAULT_RESULTS")
     if path:

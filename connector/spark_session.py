@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark user knows
-from pyspark.sql.types import IntegerType, StringType, StructType
+from pyspark.sql.types import DateType, IntegerType, StringType, StructType, TimestampNTZType
 
 from icefloe.connector.data_source import ARROW_BYTES_KEY, FAST_ARROW_BYTES, IcefloeDataSource
 from icefloe.connector.driver import Driver
@@ -56,7 +56,12 @@ def _transformed(df: DataFrame, field: PartitionField) -> Column:
     if kind is TransformKind.IDENTITY:
         return column
     if kind in _TIME_UNITS:
-        return F.date_trunc(_TIME_UNITS[kind], F.to_utc_timestamp(column.cast("timestamp"), F.current_timezone()))
+        # date_trunc counts in the session's zone. A date or a time without zone stands in it as it is; an instant has
+        # to be moved, so that it stands there as it does in UTC.
+        moment = column.cast("timestamp")
+        without_zone = isinstance(df.select(column).schema[0].dataType, DateType | TimestampNTZType)
+        local = moment if without_zone else F.to_utc_timestamp(moment, F.current_timezone())
+        return F.date_trunc(_TIME_UNITS[kind], local)
     return _by_arrow(field.transform, column)
 
 

@@ -30,8 +30,8 @@ demo: java $(READY) ## stream events into a local Iceberg table and show what is
 test: java $(READY) ## run all tests; PYTEST_ARGS="-k word" narrows them
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
 
-faults: java $(READY) ## attack exactly-once for 15 minutes: real Spark killed, all twins, 20,000 schedules; SEED=n repeats
-	@ICEFLOE_SEED=$(SEED) ICEFLOE_SCHEDULES=20000 ICEFLOE_TWIN_CASES=60 ICEFLOE_FAULT_RESULTS=$(FAULT_RESULTS) \
+faults: java $(READY) ## attack exactly-once for 15 minutes: real Spark killed, all twins, 10,000 schedules; SEED=n repeats
+	@ICEFLOE_SEED=$(SEED) ICEFLOE_SCHEDULES=10000 ICEFLOE_TWIN_CASES=20 ICEFLOE_SPARK_SECONDS=60 ICEFLOE_FAULT_RESULTS=$(FAULT_RESULTS) \
 		$(BIN)/python -m pytest -m "faults or not soak" --timeout 1800 -s -q tests/fault tests/integration/test_stream_kills.py $(PYTEST_ARGS)
 
 soak: java $(READY) ## kill, twin and reorder at random for MINUTES=30; prints its seed, SEED=n repeats

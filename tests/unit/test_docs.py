@@ -1,9 +1,12 @@
-"""What README.md shows, runs; what the documents point to, exists."""
+"""What the documents show, runs; what they point to, exists; the options and commands they name are real."""
 
 from __future__ import annotations
 
+import ast
+import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -11,61 +14,134 @@ from pathlib import Path
 
 import pytest
 
+from icefloe.connector.cli import _parser
+from icefloe.connector.options import OPTIONS, PREFIXES, options_page
+
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"]
+PAGES = sorted(
+    page.relative_to(ROOT).as_posix()
+    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "decisions").glob("*.md")]
+)
+# Their blocks follow from each other: together they are one script, run in an empty folder.
+RUN = [
+    "README.md",
+    "docs/getting-started.md",
+    "docs/moving-from-foreachbatch.md",
+    "docs/visibility.md",
+]
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
     line: int
-    code: str
+    language: str
+    text: str
 
 
-def python_blocks(markdown: str) -> list[Block]:
-    fences = re.finditer(r"^```python\n(.*?)^```$", markdown, flags=re.MULTILINE | re.DOTALL)
-    return [Block(markdown.count("\n", 0, fence.start(1)) + 1, fence[1]) for fence in fences]
+def blocks(markdown: str, language: str) -> list[Block]:
+    fences = re.finditer(r"^```(\w*)\n(.*?)^```$", markdown, flags=re.MULTILINE | re.DOTALL)
+    found = [Block(markdown.count("\n", 0, fence.start(2)) + 1, fence[1], fence[2]) for fence in fences]
+    return [block for block in found if block.language == language]
 
 
-def run_block(block: Block, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Each block is a script of its own, as a reader would paste it."""
-    script = folder / "block.py"
-    script.write_text(block.code)
-    env = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+def run_blocks(found: list[Block], folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run them as a reader would who pastes one after the other; lines keep their numbers on the page."""
+    lines: list[str] = []
+    for block in found:
+        lines += [""] * (block.line - 1 - len(lines))
+        lines += block.text.splitlines()
+    script = folder / "page.py"
+    script.write_text("\n".join(lines) + "\n")
+    env = {**os.environ, "PYSPARK_PYTHON": sys.executable, "POLARS_ICEBERG_PLANNER": "pyiceberg"}
     return subprocess.run(
         [sys.executable, str(script)], cwd=folder, env=env, capture_output=True, text=True, check=False
     )
 
 
-README_BLOCKS = python_blocks((ROOT / "README.md").read_text())
+def text_of(page: str) -> str:
+    return (ROOT / page).read_text()
 
 
-def test_readme_has_code_to_run() -> None:
-    assert README_BLOCKS
+@pytest.mark.parametrize("page", RUN)
+def test_the_code_of_a_page_runs(page: str, tmp_path: Path) -> None:
+    found = blocks(text_of(page), "python")
+    assert found
+    result = run_blocks(found, tmp_path)
+    assert result.returncode == 0, f"{page}:\n{result.stderr[-4000:]}"
 
 
-@pytest.mark.parametrize("block", README_BLOCKS, ids=lambda block: f"line-{block.line}")
-def test_readme_block_runs(block: Block, tmp_path: Path) -> None:
-    result = run_block(block, tmp_path)
-    assert result.returncode == 0, f"README.md line {block.line}:\n{result.stderr}"
+@pytest.mark.parametrize("page", PAGES)
+def test_code_that_is_not_run_is_python_all_the_same(page: str) -> None:
+    for block in blocks(text_of(page), "python"):
+        ast.parse(block.text)
+    for block in blocks(text_of(page), "json"):
+        json.loads(block.text)
 
 
 def test_a_broken_block_is_noticed(tmp_path: Path) -> None:
-    (block,) = python_blocks("text\n\n```sh\nfalse\n```\n\n```python\nimport icefloe\nicefloe.no_such_name\n```\n")
+    (block,) = blocks("text\n\n```sh\nfalse\n```\n\n```python\nimport icefloe\nicefloe.no_such_name\n```\n", "python")
     assert block.line == 8
-    assert run_block(block, tmp_path).returncode != 0
+    result = run_blocks([block], tmp_path)
+    assert result.returncode != 0
+    assert "line 9" in result.stderr
 
 
-@pytest.mark.parametrize("name", DOCUMENTS)
-def test_links_to_files_lead_somewhere(name: str) -> None:
-    targets = re.findall(r"\]\((?!https?:)([^)#]+)\)", (ROOT / name).read_text())
-    assert [target for target in targets if not (ROOT / target).exists()] == []
+@pytest.mark.parametrize("page", PAGES)
+def test_options_that_a_page_sets_exist(page: str) -> None:
+    known = {option.key for option in OPTIONS}
+    # Options of sources that the examples read from.
+    known |= {"rowsPerBatch", "rowsPerSecond", "maxFilesPerTrigger"}
+    named = re.findall(r'\.option\("([^"]+)"', text_of(page))
+    assert [key for key in named if key not in known and not key.startswith(tuple(PREFIXES))] == []
 
 
-@pytest.mark.parametrize("name", DOCUMENTS)
-def test_make_targets_that_documents_name_exist(name: str) -> None:
-    makefile = (ROOT / "Makefile").read_text()
-    named = re.findall(r"^make ([a-z-]+)|`make ([a-z-]+)`", (ROOT / name).read_text(), flags=re.MULTILINE)
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_that_a_page_shows_are_understood(page: str) -> None:
+    shown = "".join(block.text for block in blocks(text_of(page), "sh")).replace("\\\n", " ")
+    lines = shown.splitlines()
+    for line in lines:
+        words = shlex.split(line, comments=True)
+        if words[:1] == ["icefloe"]:
+            assert _parser().parse_args(words[1:]).run
+
+
+def heading_anchors(markdown: str) -> set[str]:
+    """The anchors that headings get, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", markdown, flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page: str) -> None:
+    broken = []
+    for target, anchor in re.findall(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)", text_of(page)):
+        path = (ROOT / page).parent / target if target else ROOT / page
+        if not path.exists() or (anchor and anchor not in heading_anchors(path.read_text())):
+            broken.append(f"{target}#{anchor}")
+    assert broken == []
+
+
+# Decisions may name what was left for later.
+@pytest.mark.parametrize("page", [page for page in PAGES if not page.startswith("docs/decisions/")])
+def test_make_targets_that_documents_name_exist(page: str) -> None:
+    makefile = text_of("Makefile")
+    named = re.findall(r"^make ([a-z-]+)|`make ([a-z-]+)`", text_of(page), flags=re.MULTILINE)
     missing = {
         first or second for first, second in named if not re.search(rf"^{first or second}:", makefile, re.MULTILINE)
     }
     assert missing == set()
+
+
+def test_the_page_of_options_is_what_make_docs_writes() -> None:
+    assert text_of("docs/options.md") == options_page()
+
+
+def test_every_page_can_be_reached_from_the_readme() -> None:
+    reached, waiting = set(), {"README.md"}
+    while waiting:
+        page = waiting.pop()
+        reached.add(page)
+        for target in re.findall(r"\]\((?!https?:)([^)#\s]+\.md)(?:#[^)]*)?\)", text_of(page)):
+            linked = ((ROOT / page).parent / target).resolve().relative_to(ROOT.resolve()).as_posix()
+            waiting |= {linked} - reached
+    assert [page for page in PAGES if page not in reached and not page.startswith("docs/decisions/")] == []

@@ -379,9 +379,11 @@ def _check(options: SinkOptions, *, streaming: bool) -> None:
         raise OptionError(
             "ICEFLOE_OPTION_VALUE", f"option 'partSize' is {options.part_size} bytes, S3 wants 5MB at least"
         )
-    if options.drop_event_time and options.event_time_column is None:
+    if options.drop_event_time and options.roll_watermark:
         raise OptionError(
-            "ICEFLOE_OPTION_CONFLICT", "dropEventTime needs eventTimeColumn: name the column to leave out"
+            "ICEFLOE_OPTION_CONFLICT",
+            "rollWatermark compares the event times in a file with the watermark, and dropEventTime leaves them out of "
+            "it: keep one of them",
         )
     if streaming and options.state_location is None:
         raise OptionError(

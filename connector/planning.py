@@ -32,6 +32,12 @@ def stream_schema(options: SinkOptions, schema_json: str) -> SinkSchema:
             "ICEFLOE_OPTION_CONFLICT",
             "rollWatermark needs an event time: name it with eventTimeColumn, or put withWatermark() before the sink",
         )
+    if options.drop_event_time and schema.timestamp_index is None:
+        raise OptionError(
+            "ICEFLOE_OPTION_CONFLICT",
+            "dropEventTime needs an event time to leave out: name it with eventTimeColumn, or put withWatermark() "
+            "before the sink",
+        )
     return schema
 
 
@@ -74,6 +80,7 @@ def plan_path(options: SinkOptions, schema: SinkSchema) -> WritePlan:
         part_size_bytes=options.part_size,
         max_open_files=options.max_open_files,
         memory_budget_bytes=options.memory_budget,
+        dropped_columns=_dropped(options, schema),
     )
 
 
@@ -103,6 +110,7 @@ def plan_table(options: SinkOptions, schema: SinkSchema, table: TablePlan) -> Wr
         part_size_bytes=options.part_size,
         max_open_files=options.max_open_files,
         memory_budget_bytes=options.memory_budget,
+        dropped_columns=_dropped(options, schema),
     )
 
 
@@ -116,6 +124,11 @@ def plan_in_flight(options: SinkOptions) -> WritePlan:
 
     with IcebergTarget.open(table_settings(options)) as table:
         return plan_table(options, empty, table.describe())
+
+
+def _dropped(options: SinkOptions, schema: SinkSchema) -> tuple[str, ...]:
+    name = schema.timestamp_name
+    return (name,) if options.drop_event_time and name is not None else ()
 
 
 def _format(options: SinkOptions, properties: Mapping[str, str]) -> ParquetFormat:

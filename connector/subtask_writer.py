@@ -149,6 +149,8 @@ class SubtaskWriter:
         """Take one batch of the stream: normalise, split by partition, buffer; encode and roll what is full."""
         self.input_rows += batch.num_rows
         self.input_bytes += batch.nbytes
+        if self._plan.dropped_columns:
+            batch = batch.drop_columns(list(self._plan.dropped_columns))
         if self._normalizer is None:
             self._normalizer = BatchNormalizer(batch.schema, self._plan.schema)
         self._staged.append(self._normalizer.apply(batch))

@@ -42,6 +42,8 @@ class WritePlan:
     part_size_bytes: int
     max_open_files: int
     memory_budget_bytes: int
+    # Columns of the stream that go nowhere.
+    dropped_columns: tuple[str, ...] = ()
 
     def partitioner(self) -> Partitioner:
         """Return what splits normalised batches by partition."""

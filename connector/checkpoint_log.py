@@ -50,6 +50,16 @@ class CheckpointLog:
             return None
         return self.entry(max(numbers)) if numbers else None
 
+    def runs_a_micro_batch(self) -> bool | None:
+        """Whether the newest batch has its offsets logged and is not committed; None where that cannot be read.
+
+        True whenever Spark plans or runs a micro-batch: it logs the offsets before, and the commit after.
+        """
+        if self._root is None or self.job_id() is None:
+            return None
+        entry = self.latest()
+        return entry is not None and not (self._root / "commits" / str(entry.batch_id)).exists()
+
     def entry(self, batch_id: int) -> OffsetEntry | None:
         """Return the entry of one batch, or None where it cannot be read."""
         text = self._read(f"offsets/{batch_id}")

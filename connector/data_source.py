@@ -130,7 +130,9 @@ class IcefloeStreamWriter(DataSourceStreamArrowWriter):
 
     def prepare(self) -> None:
         """Find the base and plan the epoch; on the driver, before the writer travels to the tasks."""
-        self._settings = Driver(self._options, self._schema_json).prepare()
+        driver = Driver(self._options, self._schema_json)
+        driver.check_trigger()
+        self._settings = driver.prepare()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> CommitMessage:
         """Write the rows of one task. Delivery: exactly-once if the returned message is committed."""

@@ -55,6 +55,19 @@ class Driver:
         self._checkpoint = CheckpointLog(options.checkpoint_location)
         self._state = open_storage(options.state_location, options.s3_options)
 
+    def check_trigger(self) -> None:
+        """Refuse a continuous trigger, where Spark's checkpoint tells it from a micro-batch.
+
+        The commit refuses it too, but Spark only logs what a commit raises in continuous mode, and would go on for ever
+        with nothing written.
+        """
+        if self._checkpoint.runs_a_micro_batch() is False:
+            raise OptionError(
+                "ICEFLOE_TRIGGER_UNSUPPORTED",
+                f"no micro-batch is begun in {self._options.checkpoint_location}. A continuous trigger never lets a "
+                "Python sink write: use a micro-batch trigger such as processingTime or availableNow",
+            )
+
     def prepare(self) -> EpochSettings:
         """Check everything that can be checked before data moves, and return what the tasks need (step 0).
 

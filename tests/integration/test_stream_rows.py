@@ -28,6 +28,7 @@ PRODUCT = [
 ]
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(("target", "visibility", "where", "layout"), PRODUCT)
 def test_every_row_of_thirty_batches_is_in_the_target_once(
     target: str,

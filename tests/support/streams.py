@@ -1,9 +1,10 @@
-"""Streaming queries over a replayable source: files of rows, one for each micro-batch, read in the order they were added."""
+"""Streaming queries over a replayable source: files of rows, read one by one in the order in which they were added."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark user knows
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import LongType
 
 from support.harness import event_rows
 
@@ -99,3 +102,47 @@ def delete_commit(checkpoint: Path) -> int:
     for name in (str(last), f".{last}.crc"):
         (checkpoint / "commits" / name).unlink(missing_ok=True)
     return last
+
+
+@dataclass(frozen=True)
+class Gate:
+    """Holds a batch in its tasks until it is opened."""
+
+    folder: Path
+
+    def across(self, df: DataFrame) -> DataFrame:
+        """Return the rows of ``df``, which pass only while the gate is open."""
+        entered, opened = self.folder / "entered", self.folder / "open"
+
+        @F.arrow_udf(LongType())
+        def passed(ids: pa.Array) -> pa.Array:
+            entered.touch()
+            until(opened.exists)
+            return ids
+
+        return df.withColumn("id", passed("id"))
+
+    def close(self) -> Gate:
+        """Let the next batch wait."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for name in ("open", "entered"):
+            (self.folder / name).unlink(missing_ok=True)
+        return self
+
+    def open(self) -> Gate:
+        """Let everything through."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / "open").touch()
+        return self
+
+    def wait_for_a_task(self) -> None:
+        """Return when a task waits at the gate: the query is in the middle of a batch."""
+        until((self.folder / "entered").exists)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Return as soon as the condition holds; raises ``AssertionError`` when it does not in minutes."""
+    give_up_at = time.monotonic() + _PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < give_up_at, "it did not come to pass"
+        time.sleep(0.02)

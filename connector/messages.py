@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from icefloe.connector.operator_state import parsed
 from icefloe.proto import sink_pb2 as sink
 from icefloe.proto import state_pb2 as pb
 from icefloe.state.records import Record
@@ -14,8 +15,8 @@ OPERATOR_ID: Final = "sink"
 
 
 def sink_record(record: Record) -> sink.SinkRecord:
-    """Return the sink's own part of a record."""
-    return sink.SinkRecord.FromString(record.metadata.payload)
+    """Return the sink's own part of a record. Raises ``CorruptStateError`` where it is something else."""
+    return parsed(sink.SinkRecord, record.metadata.payload, f"the payload of record {record.epoch}")
 
 
 @dataclass(frozen=True, slots=True)

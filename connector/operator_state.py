@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, TypeVar
 
-from icefloe.errors import StateVersionError
+from google.protobuf.message import DecodeError, Message
+
+from icefloe.errors import CorruptStateError, StateVersionError
 from icefloe.proto import sink_pb2 as sink
 from icefloe.proto import state_pb2 as pb
 
@@ -13,13 +15,27 @@ PRECOMMIT: Final = "precommit"
 PENDING: Final = "pending"
 PRECOMMIT_VERSION: Final = 1
 
+M = TypeVar("M", bound=Message)
+
+
+def parsed(message_type: type[M], data: bytes, what: str) -> M:
+    """Parse a message that stands inside a record. Raises ``CorruptStateError`` naming what it is."""
+    try:
+        return message_type.FromString(data)
+    except DecodeError as error:
+        raise CorruptStateError(
+            "ICEFLOE_STATE_CORRUPT",
+            f"{what} is no {message_type.DESCRIPTOR.full_name}: restore the state location from a copy",
+        ) from error
+
 
 def pre_commits(operator: pb.OperatorCheckpointMetadata) -> list[sink.DataFile]:
     """Return the finished files that this operator's record makes visible when it is published."""
     table = operator.subtask.table_metadata.get(PRECOMMIT)
     if table is None:
         return []
-    message = pb.GlobalKeyedTableSubtaskCheckpointMetadata.FromString(table.data)
+    what = f"the pre-commit table of epoch {operator.operator_metadata.epoch}"
+    message = parsed(pb.GlobalKeyedTableSubtaskCheckpointMetadata, table.data, what)
     if not message.HasField("commit_data"):
         return []
     if message.commit_data_version > PRECOMMIT_VERSION:
@@ -32,7 +48,7 @@ def pre_commits(operator: pb.OperatorCheckpointMetadata) -> list[sink.DataFile]:
             supported=PRECOMMIT_VERSION,
             object_name=f"epoch {operator.operator_metadata.epoch}",
         )
-    return list(sink.PreCommits.FromString(message.commit_data).files)
+    return list(parsed(sink.PreCommits, message.commit_data, what).files)
 
 
 def carried_to(operator: pb.OperatorCheckpointMetadata, owner: int) -> pb.OperatorCheckpointMetadata | None:
@@ -52,4 +68,5 @@ def has_state(operator: pb.OperatorCheckpointMetadata) -> bool:
     recovery = operator.subtask.table_metadata.get(RECOVERY)
     if recovery is None:
         return False
-    return bool(pb.GlobalKeyedTableSubtaskCheckpointMetadata.FromString(recovery.data).files)
+    what = f"the recovery table of epoch {operator.operator_metadata.epoch}"
+    return bool(parsed(pb.GlobalKeyedTableSubtaskCheckpointMetadata, recovery.data, what).files)

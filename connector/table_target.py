@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from icefloe.connector.iceberg_publish import read_ledger
 from icefloe.connector.iceberg_table import IcebergTarget
 from icefloe.connector.options import SinkOptions
 from icefloe.connector.table_plan import TableSettings
 from icefloe.connector.targets import LedgerState, Publication, PublishOutcome
+from icefloe.errors import StorageError
 from icefloe.proto import sink_pb2 as sink
 
 
@@ -41,6 +44,12 @@ class TableTarget:
             self._opened = IcebergTarget.open(self._settings)
         return self._opened
 
+    def leave(self) -> None:
+        """Leave what is open to the next epoch in this process. Only after all went well, and as the last call."""
+        if self._opened is not None:
+            self._opened.leave()
+            self._opened = None
+
     def identity(self) -> sink.Target:
         """Return the table's name and uuid: a table that was dropped and made again is another one."""
         return sink.Target(table=self._settings.identifier, table_uuid=self._table.uuid)
@@ -55,7 +64,11 @@ class TableTarget:
         return LedgerState(value=value, complete=True, committed_us=self._table.committed_us(job_id, value))
 
     def publish(self, publication: Publication) -> PublishOutcome:
-        """Append the record's files, unless the ledger says that it has been done."""
+        """Append the record's files, unless the ledger says that it has been done.
+
+        Raises ``StorageError`` for a file outside of the table: names in state cannot lead elsewhere.
+        """
+        self._check_inside(publication.files)
         outcome = self._table.publish(
             publication.job_id,
             publication.epoch,
@@ -71,6 +84,23 @@ class TableTarget:
             self._table.expire_own_snapshots(publication.job_id, self._settings.keep_snapshots)
         return outcome
 
+    def _check_inside(self, files: Sequence[sink.DataFile]) -> None:
+        table = self._table.table
+        roots = [_plain(root).rstrip("/") for root in (table.location_provider().data_path, table.location())]
+        for file in files:
+            path = _plain(file.location)
+            if ".." in path.split("/") or not any(path.startswith(f"{root}/") for root in roots):
+                raise StorageError(
+                    "ICEFLOE_FILE_NAME_INVALID",
+                    f"{file.location!r} is outside of the table at {table.location()}, so it is not appended: the "
+                    "state was changed by hand, or write.data.path was since the file was finished (set it back)",
+                )
+
     def clean_up(self, job_id: str, *, head_epoch: int, named: frozenset[str]) -> int:
         """Do nothing: listing a table's data costs too much for every epoch. ``icefloe clean`` does it."""
         return 0
+
+
+def _plain(url: str) -> str:
+    """Return a location without its scheme: readers and catalogs write one place as ``/a``, ``file:///a``, ``s3a:``."""
+    return url.partition("://")[2] if "://" in url else url.removeprefix("file:")

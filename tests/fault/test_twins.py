@@ -20,7 +20,7 @@ from support.query_runs import run_query
 from support.twins import Intruder, points_of_a_batch, run_disturbed
 from support.verifier import verify
 
-CASES = int(os.environ.get("ICEFLOE_TWIN_CASES", "8"))
+CASES = int(os.environ.get("ICEFLOE_TWIN_CASES", "3"))
 
 
 @pytest.mark.parametrize("intruder", Intruder, ids=lambda intruder: intruder.name.lower())

@@ -15,7 +15,7 @@ from icefloe.state.storage import StorageProvider
 from icefloe.state.table import CheckpointMessage, RecordBatchData, Table, TableData, TupleData, wrong_kind
 from icefloe.state.task_info import TaskInfo
 from icefloe.state.time_compaction import Rewrite, choose_rewrite
-from icefloe.state.time_files import by_schema, drop_dead, encode_time_file, read_rows, sorted_by_key
+from icefloe.state.time_files import by_schema, cut_into_files, drop_dead, encode_time_file, read_rows, sorted_by_key
 from icefloe.state.time_references import MIN_TIME, join_adjacent, key_bounds, narrowed, refuse_repeated
 
 Metadata = pb.ExpiringKeyedTimeSubtaskCheckpointMetadata
@@ -111,19 +111,22 @@ class ExpiringTimeKeyTable(Table[pb.ExpiringKeyedTimeTableConfig, MergedMetadata
     def write_rows(
         self, epoch: int, batches: Iterable[pa.RecordBatch], *, generation: int = 0, floor: int | None = None
     ) -> list[pb.ParquetTimeFile]:
-        """Store the live rows, one file for each schema among them."""
+        """Store the live rows, by schema and key, in files of a bounded size."""
         least = self.floor if floor is None else floor
         live = (drop_dead(self.config, batch, min_time=least, cutoffs=self.cutoffs) for batch in batches)
         files = []
         for group in by_schema(live):
-            rows = sorted_by_key(self.config, group)
-            data, reference = encode_time_file(self.config, rows, state_version=self.state_version)
-            written = self.writer.store(epoch, data)
-            self.source.remember(written.name, data)
-            reference.file, reference.epoch, reference.generation = written.name, epoch, generation
-            reference.bytes, reference.crc32 = written.size_bytes, written.crc32
-            files.append(reference)
+            for rows in cut_into_files(self.config, sorted_by_key(self.config, group)):
+                files.append(self._write_file(epoch, rows, generation))
         return files
+
+    def _write_file(self, epoch: int, rows: pa.Table, generation: int) -> pb.ParquetTimeFile:
+        data, reference = encode_time_file(self.config, rows, state_version=self.state_version)
+        written = self.writer.store(epoch, data)
+        self.source.remember(written.name, data)
+        reference.file, reference.epoch, reference.generation = written.name, epoch, generation
+        reference.bytes, reference.crc32 = written.size_bytes, written.crc32
+        return reference
 
     def read(
         self, file: pb.ParquetTimeFile, cutoffs: Mapping[int, int], *, only: Sequence[str] | None = None

@@ -36,6 +36,16 @@ def encode_parquet(
     groups: Iterable[pa.Table], schema: pa.Schema, *, state_version: int, statistics: list[str], dictionary: bool
 ) -> bytes:
     """Return a Parquet file with one row group for each of ``groups``. The same input gives the same bytes."""
+    view = encode_parquet_view(
+        groups, schema, state_version=state_version, statistics=statistics, dictionary=dictionary
+    )
+    return bytes(view)
+
+
+def encode_parquet_view(
+    groups: Iterable[pa.Table], schema: pa.Schema, *, state_version: int, statistics: list[str], dictionary: bool
+) -> memoryview:
+    """As ``encode_parquet``, in the encoder's own memory: a large file is not there twice."""
     own = CheckpointParquetMetadata(state_version).to_key_values()
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(
@@ -51,7 +61,7 @@ def encode_parquet(
     ) as writer:
         for group in groups:
             writer.write_table(group, row_group_size=max(group.num_rows, 1))
-    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+    return memoryview(sink.getvalue())
 
 
 class TableFileWriter:
@@ -63,7 +73,7 @@ class TableFileWriter:
         self._table = table
         self._used: dict[int, int] = {}
 
-    def store(self, epoch: int, data: bytes) -> WrittenFile:
+    def store(self, epoch: int, data: bytes | memoryview) -> WrittenFile:
         """Store ``data`` durably for ``epoch``. Raises ``ConflictError`` when another writer uses this attempt's id."""
         n = self._used.get(epoch, 0)
         # Counted before the write: a name whose write failed may exist all the same and is not used again.
@@ -178,11 +188,11 @@ class ParquetSource:
         self._small_bytes = 0
         self._footers: OrderedDict[str, pq.FileMetaData] = OrderedDict()
 
-    def remember(self, name: str, data: bytes) -> None:
+    def remember(self, name: str, data: bytes | memoryview) -> None:
         """Keep a small file that was just written or read: merging the last epochs then needs no request."""
         if len(data) > WHOLE_FILE_BYTES or name in self._small:
             return
-        self._small[name] = data
+        self._small[name] = bytes(data)
         self._small_bytes += len(data)
         while self._small_bytes > self._cache_bytes:
             self._small_bytes -= len(self._small.popitem(last=False)[1])

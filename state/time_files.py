@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from icefloe.errors import StateError
 from icefloe.proto import state_pb2 as pb
 from icefloe.state.migration import check_version
-from icefloe.state.parquet_files import ParquetSource, encode_parquet, unreadable_file, written_schema
+from icefloe.state.parquet_files import ParquetSource, encode_parquet_view, unreadable_file, written_schema
 from icefloe.state.parquet_metadata import CheckpointParquetMetadata
 from icefloe.state.time_references import MAX_TIME, MIN_TIME
 
@@ -26,6 +26,9 @@ _MAX_GROUP_BYTES: Final = 32 << 20
 # How many compressed bytes of row groups are fetched at once.
 _FETCH_BYTES: Final = 8 << 20
 _READ_ROWS: Final = 1 << 16
+# Rows of more Arrow bytes than this become several files: one is encoded at a time, so memory stays within the rows
+# and one file, and a restore of one key fetches few others.
+MAX_FILE_ARROW_BYTES: Final = 64 << 20
 
 Columns = pb.ExpiringKeyedTimeTableConfig
 
@@ -78,7 +81,22 @@ def _single_key_run(columns: Columns, batch: pa.RecordBatch) -> tuple[int, int, 
     return keys["min"], times[0].as_py(), times[-1].as_py()
 
 
-def encode_time_file(columns: Columns, table: pa.Table, *, state_version: int) -> tuple[bytes, pb.ParquetTimeFile]:
+def cut_into_files(columns: Columns, table: pa.Table) -> Iterator[pa.Table]:
+    """Yield slices of rows sorted by key that are small enough for one file each; equal rows are never parted."""
+    files = -(-table.nbytes // MAX_FILE_ARROW_BYTES)
+    step = -(-table.num_rows // max(files, 1))
+    keys, times = table.column(columns.key_column), table.column(columns.time_column)
+    begin = 0
+    while begin < table.num_rows:
+        end = min(begin + step, table.num_rows)
+        # Rows of one key and time keep their order only within a file.
+        while end < table.num_rows and keys[end] == keys[end - 1] and times[end] == times[end - 1]:
+            end += 1
+        yield table.slice(begin, end - begin)
+        begin = end
+
+
+def encode_time_file(columns: Columns, table: pa.Table, *, state_version: int) -> tuple[memoryview, pb.ParquetTimeFile]:
     """Return the file of rows sorted by key, and a reference to it without name, epoch and size."""
     runs = pc.run_end_encode(table.column(columns.key_column).combine_chunks())
     keys, ends = runs.values.to_pylist(), runs.run_ends.to_pylist()
@@ -98,7 +116,7 @@ def encode_time_file(columns: Columns, table: pa.Table, *, state_version: int) -
             pb.KeyRange(key=k, min_time=a, max_time=b, rows=end - start) for k, a, b, start, end in entries
         )
     groups = (table.slice(start, end - start) for start, end in _row_groups(starts, ends, table.nbytes))
-    data = encode_parquet(
+    data = encode_parquet_view(
         groups,
         table.schema,
         state_version=state_version,

@@ -13,7 +13,7 @@ from icefloe.connector.encoding_lane import InlineLane, Lane
 from icefloe.connector.file_metrics import count_nans, iceberg_file_metadata
 from icefloe.connector.parquet_format import ParquetFormat
 from icefloe.connector.pending_rows import PendingRows
-from icefloe.connector.row_group_assembler import EncodedSoFar, RowGroupAssembler
+from icefloe.connector.row_group_assembler import EncodedSoFar, Place, RowGroupAssembler
 from icefloe.connector.row_group_encoder import (
     MAGIC,
     closing_bytes,
@@ -84,8 +84,8 @@ class ParquetBatchBufferingWriter:
     """The ``BatchBufferingWriter`` for Parquet. One thread uses it; encoding happens in its lane.
 
     ``iceberg_schema`` (a table's schema as spec JSON) puts the table's field ids into the file. ``on_row_group`` is
-    called in the lane's thread whenever finished bytes were added to the buffer. ``encoded`` and ``pending`` continue
-    a file that another process left.
+    called in the lane's thread whenever finished bytes were added to the buffer; with ``place`` row groups go past the
+    buffer to where they belong. ``encoded`` and ``pending`` continue a file that another process left.
     """
 
     def __init__(
@@ -101,6 +101,7 @@ class ParquetBatchBufferingWriter:
         pending: PendingRows | None = None,
         ratio: EncodedRatio | None = None,
         on_row_group: Callable[[SharedBuffer], None] | None = None,
+        place: Place | None = None,
     ) -> None:
         arrow = schema.arrow
         self.schema = arrow if iceberg_schema is None else update_field_ids_to_iceberg(arrow, iceberg_schema)
@@ -117,6 +118,7 @@ class ParquetBatchBufferingWriter:
             pending=pending or PendingRows(self.schema, owner="of a new writer"),
             encoded=encoded or EncodedSoFar(),
             deliver=self._deliver,
+            place=place,
             ratio=ratio or shared_ratio(format, self.schema),
             lane=lane or InlineLane(),
             events=self._events,

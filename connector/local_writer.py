@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,17 +12,17 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from icefloe.connector.batch_buffering_writer import ParquetBatchBufferingWriter
-from icefloe.connector.durable_disk import call_local, make_folder, sync_file, sync_folder, write_all
+from icefloe.connector.durable_disk import call_local, sync_file, write_all
 from icefloe.connector.encoding_lane import Lane
 from icefloe.connector.parquet_format import ParquetFormat
 from icefloe.connector.pending_rows import PendingRows
-from icefloe.connector.row_group_encoder import closing_bytes
-from icefloe.connector.shared_buffer import SharedBuffer
+from icefloe.connector.row_group_encoder import PlacedRowGroup, append_row_group, closing_bytes
 from icefloe.connector.writer_stats import FsEventLogger, MultiPartWriterStats, now_us
 from icefloe.errors import CorruptStateError, NotFoundError
 from icefloe.schemas.sink_schema import SinkSchema
 from icefloe.schemas.timestamps import representative_timestamp
 from icefloe.state.crash_points import crash_point
+from icefloe.state.durable_folders import make_folder, sync_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class LocalWriter(Protocol):
 class ParquetLocalWriter:
     """The ``LocalWriter`` for Parquet. ``tmp_path`` is this writer's alone; it is made when there is something in it.
 
-    Row groups go to the file as they are finished, in the lane's thread. A full disk, or a ``tmp_path`` that exists,
+    Row groups are encoded straight into the file, in the lane's thread. A full disk, or a ``tmp_path`` that exists,
     raises ``StorageError``. ``pending`` continues a file of which nothing is encoded yet.
     """
 
@@ -109,7 +109,7 @@ class ParquetLocalWriter:
             metrics_config=metrics_config or {},
             lane=lane,
             pending=pending,
-            on_row_group=self._drain,
+            place=self._append_row_group,
         )
         # Where each piece that was written ends: row groups, then the footer.
         self.ends: list[int] = []
@@ -137,8 +137,9 @@ class ParquetLocalWriter:
     def close(self) -> FilePreCommit:
         if self._pre_commit is None:
             footer = self.writer.finish()
-            self.writer.buffer.write(closing_bytes(footer))
-            self._drain(self.writer.buffer)
+            # The buffer holds nothing but the magic of a file without rows.
+            with self._events.timing("upload_us"):
+                self._append_bytes([*self.writer.buffer.take(self.writer.buffered_bytes), closing_bytes(footer)])
             crash_point("file.footer-written")
             self._pre_commit = FilePreCommit(self.tmp_path, self.final_path, self.sync())
             self._events.log(files=1)
@@ -159,22 +160,37 @@ class ParquetLocalWriter:
         make_folder(self.tmp_path.parent)
         os.close(os.open(self.tmp_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
 
-    def _drain(self, buffer: SharedBuffer) -> None:
-        pieces = buffer.take(len(buffer))
+    def _append_row_group(self, table: pa.Table, position_bytes: int) -> PlacedRowGroup:
+        self._create_once()
+        writer = self.writer
+        # Opened anew each time: an idle file costs no descriptor, however many are open.
+        placed = call_local(
+            f"writing {self.tmp_path}",
+            lambda: append_row_group(
+                self.tmp_path, table, position_bytes=position_bytes, schema=writer.schema, format=writer.format
+            ),
+        )
+        self._wrote(placed.length_bytes)
+        return placed
+
+    def _append_bytes(self, pieces: Sequence[bytes | memoryview]) -> None:
+        self._create_once()
 
         def append() -> int:
-            # Opened anew each time: an idle file costs no descriptor, however many are open.
             with open(self.tmp_path, "r+b", buffering=0) as file:
                 file.seek(self._file_length_bytes)
                 return write_all(file.fileno(), pieces)
 
-        with self._events.timing("upload_us"):
-            if not self.ends:
-                call_local(f"beginning {self.final_path}", self._create)
-            written = call_local(f"writing {self.tmp_path}", append)
-        self._file_length_bytes += written
+        self._wrote(call_local(f"writing {self.tmp_path}", append))
+
+    def _create_once(self) -> None:
+        if not self.ends:
+            call_local(f"beginning {self.final_path}", self._create)
+
+    def _wrote(self, length_bytes: int) -> None:
+        self._file_length_bytes += length_bytes
         self.ends.append(self._file_length_bytes)
-        self._stats.flushed(written)
+        self._stats.flushed(length_bytes)
         self._events.log(parts=1)
 
 

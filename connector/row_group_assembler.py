@@ -12,11 +12,13 @@ import pyarrow.parquet as pq
 from icefloe.connector.encoding_lane import Lane
 from icefloe.connector.parquet_format import ParquetFormat
 from icefloe.connector.pending_rows import PendingRows
-from icefloe.connector.row_group_encoder import EncodedRowGroup, encode_row_group
+from icefloe.connector.row_group_encoder import EncodedRowGroup, PlacedRowGroup, encode_row_group
 from icefloe.connector.size_estimate import EncodedRatio
 from icefloe.connector.writer_stats import FsEventLogger
 
 CountNans = Callable[[pa.RecordBatch], Mapping[int, int]]
+# Encodes a row group where it belongs, at this offset.
+Place = Callable[[pa.Table, int], PlacedRowGroup]
 
 
 @dataclass(slots=True)
@@ -32,17 +34,15 @@ class EncodedSoFar:
 
 @dataclass(frozen=True, slots=True)
 class _Encoded:
-    length_bytes: int
-    footer: pq.FileMetaData
-    rows: int
-    arrow_bytes: int
+    row_group: PlacedRowGroup
     nan_counts: Mapping[int, int]
 
 
 class RowGroupAssembler:
     """Encodes in a lane; at most one row group of the file is under way, and its outcome is collected by the caller.
 
-    ``deliver`` gets each row group's bytes in the lane's thread. An error of the lane is raised by the next call here.
+    ``deliver`` gets each row group's bytes in the lane's thread; with ``place`` they are never in memory: it puts them
+    where they belong, in the same thread. An error of the lane is raised by the next call here.
     """
 
     def __init__(
@@ -53,6 +53,7 @@ class RowGroupAssembler:
         pending: PendingRows,
         encoded: EncodedSoFar,
         deliver: Callable[[memoryview], None],
+        place: Place | None = None,
         ratio: EncodedRatio,
         lane: Lane,
         events: FsEventLogger,
@@ -63,6 +64,7 @@ class RowGroupAssembler:
         self.pending = pending
         self.encoded = encoded
         self._deliver = deliver
+        self._place = place
         self._ratio = ratio
         self._lane = lane
         self._events = events
@@ -115,17 +117,17 @@ class RowGroupAssembler:
         done = self._under_way.result()
         self._under_way = None
         self._under_way_bytes = self._under_way_rows = 0
-        so_far = self.encoded
+        so_far, row_group = self.encoded, done.row_group
         if so_far.footer is None:
-            so_far.footer = done.footer
+            so_far.footer = row_group.footer
         else:
-            so_far.footer.append_row_groups(done.footer)
-        so_far.position_bytes += done.length_bytes
-        so_far.rows += done.rows
-        so_far.arrow_bytes += done.arrow_bytes
+            so_far.footer.append_row_groups(row_group.footer)
+        so_far.position_bytes += row_group.length_bytes
+        so_far.rows += row_group.rows
+        so_far.arrow_bytes += row_group.arrow_bytes
         for field_id, count in done.nan_counts.items():
             so_far.nan_counts[field_id] = so_far.nan_counts.get(field_id, 0) + count
-        self._ratio.observe(done.arrow_bytes, done.length_bytes)
+        self._ratio.observe(row_group.arrow_bytes, row_group.length_bytes)
         return True
 
     def encode_aside(self) -> tuple[EncodedRowGroup, Mapping[int, int]] | None:
@@ -142,13 +144,19 @@ class RowGroupAssembler:
         self._under_way = self._lane.submit(lambda: self._encode_and_deliver(table, position))
 
     def _encode_and_deliver(self, table: pa.Table, position_bytes: int) -> _Encoded:
+        data = None
         with self._events.timing("encode_us"):
-            encoded = self._encode(table, position_bytes)
+            if self._place is not None:
+                row_group = self._place(table, position_bytes)
+            else:
+                encoded = self._encode(table, position_bytes)
+                data = encoded.data
+                row_group = PlacedRowGroup(len(data), encoded.footer, encoded.rows, encoded.arrow_bytes)
             nans = self._nans(table)
-        length = len(encoded.data)
-        self._events.log(row_groups=1, encoded_bytes=length, uncompressed_bytes=encoded.arrow_bytes)
-        self._deliver(encoded.data)
-        return _Encoded(length, encoded.footer, encoded.rows, encoded.arrow_bytes, nans)
+        self._events.log(row_groups=1, encoded_bytes=row_group.length_bytes, uncompressed_bytes=row_group.arrow_bytes)
+        if data is not None:
+            self._deliver(data)
+        return _Encoded(row_group, nans)
 
     def _encode(self, table: pa.Table, position_bytes: int) -> EncodedRowGroup:
         return encode_row_group(table, position_bytes=position_bytes, schema=self._schema, format=self._format)

@@ -7,12 +7,15 @@ put one behind the other and followed by the merged footer, is what one plain wr
 
 from __future__ import annotations
 
+import fcntl
 import io
 import mmap
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -36,6 +39,16 @@ class EncodedRowGroup:
     arrow_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class PlacedRowGroup:
+    """A row group whose bytes are where they belong."""
+
+    length_bytes: int
+    footer: pq.FileMetaData
+    rows: int
+    arrow_bytes: int
+
+
 def encode_row_group(
     table: pa.Table, *, position_bytes: int, schema: pa.Schema, format: ParquetFormat
 ) -> EncodedRowGroup:
@@ -46,18 +59,37 @@ def encode_row_group(
     """
     descriptor = _scratch_file()
     try:
-        footer = _write_at(descriptor, table, position_bytes, schema, format)
+        with _refusals(table), pa.OSFile(f"/dev/fd/{descriptor}", "wb") as sink:
+            footer = _write_at(sink, table, position_bytes, schema, format)
         end = _footer_start(descriptor)
         # The magic belongs to the file's first row group; later pieces have it far before their offset.
         data = _map_range(descriptor, position_bytes, end)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, ValueError) as error:
-        raise SchemaError(
-            "ICEFLOE_ENCODE_REFUSED",
-            f"{table.num_rows} rows cannot be encoded as Parquet with the schema of their file: {error}",
-        ) from error
     finally:
         os.close(descriptor)
     return EncodedRowGroup(position_bytes, data, footer, table.num_rows, table.nbytes)
+
+
+def append_row_group(
+    path: Path, table: pa.Table, *, position_bytes: int, schema: pa.Schema, format: ParquetFormat
+) -> PlacedRowGroup:
+    """Encode ``table`` into a local file of ``position_bytes``, which ends behind the new row group afterwards.
+
+    The encoded bytes are never in this process' memory as a whole. Not durable, and not atomic: only for a file that
+    nobody else knows. Raises ``OSError`` (a full disk), or ``SchemaError`` as ``encode_row_group``.
+    """
+    # Opened for appending because Arrow would cut the file otherwise; where it writes is chosen here all the same.
+    with _refusals(table), pa.OSFile(str(path), "ab") as sink:
+        descriptor = sink.fileno()
+        fcntl.fcntl(descriptor, fcntl.F_SETFL, fcntl.fcntl(descriptor, fcntl.F_GETFL) & ~os.O_APPEND)
+        if os.fstat(descriptor).st_size > position_bytes:
+            # What a failed try left behind the last row group must not be taken for a footer.
+            os.ftruncate(descriptor, position_bytes)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        footer = _write_at(sink, table, position_bytes, schema, format)
+        with open(path, "rb", buffering=0) as written:
+            end = _footer_start(written.fileno())
+        os.ftruncate(descriptor, end)
+    return PlacedRowGroup(end - position_bytes, footer, table.num_rows, table.nbytes)
 
 
 def merge_footers(footers: Sequence[pq.FileMetaData]) -> pq.FileMetaData:
@@ -98,17 +130,27 @@ def empty_footer(schema: pa.Schema, format: ParquetFormat) -> pq.FileMetaData:
     return writer.writer.metadata
 
 
+@contextmanager
+def _refusals(table: pa.Table) -> Iterator[None]:
+    try:
+        yield
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, ValueError) as error:
+        raise SchemaError(
+            "ICEFLOE_ENCODE_REFUSED",
+            f"{table.num_rows} rows cannot be encoded as Parquet with the schema of their file: {error}",
+        ) from error
+
+
 def _write_at(
-    descriptor: int, table: pa.Table, position_bytes: int, schema: pa.Schema, format: ParquetFormat
+    sink: pa.OSFile, table: pa.Table, position_bytes: int, schema: pa.Schema, format: ParquetFormat
 ) -> pq.FileMetaData:
-    with pa.OSFile(f"/dev/fd/{descriptor}", "wb") as sink:
-        writer = pq.ParquetWriter(sink, schema, **format.writer_options(schema))
-        if position_bytes > 0:
-            # The scratch file is sparse: moving the descriptor costs nothing, and all offsets come out right.
-            os.lseek(sink.fileno(), position_bytes, os.SEEK_SET)
-        writer.write_table(table, row_group_size=max(1, min(table.num_rows, MAX_ROW_GROUP_ROWS)))
-        writer.close()
-        return writer.writer.metadata
+    writer = pq.ParquetWriter(sink, schema, **format.writer_options(schema))
+    if position_bytes > 0:
+        # A scratch file is sparse: moving the descriptor costs nothing, and all offsets come out right.
+        os.lseek(sink.fileno(), position_bytes, os.SEEK_SET)
+    writer.write_table(table, row_group_size=max(1, min(table.num_rows, MAX_ROW_GROUP_ROWS)))
+    writer.close()
+    return writer.writer.metadata
 
 
 def _footer_start(descriptor: int) -> int:

@@ -157,10 +157,12 @@ def test_a_full_disk_is_a_typed_error_and_what_was_synced_stays_finishable(
     writer.write_batch(events(0, 5000))
     recovery = writer.checkpoint()
 
-    def full(descriptor: int, pieces: object) -> int:
+    def full(path: Path, *args: object, **named: object) -> None:
+        with open(path, "ab") as file:
+            file.write(b"half a row group")
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(local_writer, "write_all", full)
+    monkeypatch.setattr(local_writer, "append_row_group", full)
     with pytest.raises(StorageError, match="ICEFLOE_STORAGE_FULL"):
         writer.write_batch(events(5000, 50_000))
     with pytest.raises(StorageError, match="ICEFLOE_STORAGE_FULL"):

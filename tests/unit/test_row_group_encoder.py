@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 from decimal import Decimal
@@ -16,6 +17,7 @@ import pytest
 from icefloe.connector.parquet_format import ParquetCompression, ParquetFormat
 from icefloe.connector.row_group_encoder import (
     MAGIC,
+    append_row_group,
     closing_bytes,
     empty_footer,
     encode_row_group,
@@ -172,3 +174,35 @@ def test_merging_changes_neither_argument() -> None:
     ]
     assert merge_footers(pieces).num_row_groups == 2
     assert [footer.num_row_groups for footer in pieces] == [1, 1]
+
+
+def test_row_groups_appended_to_a_file_are_the_bytes_that_are_encoded_in_memory(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    path.touch()
+    tables = [pa.Table.from_batches([events(start, 1000)]) for start in (0, 1000, 2000)]
+    expected, position = b"", 0
+    for table in tables:
+        encoded = encode_row_group(table, position_bytes=position, schema=EVENTS, format=ParquetFormat())
+        placed = append_row_group(path, table, position_bytes=position, schema=EVENTS, format=ParquetFormat())
+        assert (placed.length_bytes, placed.rows) == (len(encoded.data), 1000)
+        assert serialize_footer(placed.footer) == serialize_footer(encoded.footer)
+        expected += bytes(encoded.data)
+        position += placed.length_bytes
+        assert path.read_bytes() == expected
+
+
+def test_what_a_failed_append_left_is_written_over_by_the_next_one(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    path.write_bytes(b"half a row group that was cut off by a full disk" * 10_000)
+    table = pa.Table.from_batches([events(0, 1000)])
+    append_row_group(path, table, position_bytes=0, schema=EVENTS, format=ParquetFormat())
+    encoded = encode_row_group(table, position_bytes=0, schema=EVENTS, format=ParquetFormat())
+    assert path.read_bytes() == bytes(encoded.data)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_full_disk_is_told_with_its_number() -> None:
+    table = pa.Table.from_batches([events(0, 1000)])
+    with pytest.raises(OSError, match="No space left") as caught:
+        append_row_group(Path("/dev/full"), table, position_bytes=0, schema=EVENTS, format=ParquetFormat())
+    assert caught.value.errno == errno.ENOSPC

@@ -19,6 +19,7 @@ from icefloe.state import (
     ExpiringTimeKeyView,
     TableManager,
     expiring_time_key_config,
+    time_files,
 )
 from icefloe.state.memory_storage import MemoryStorage
 from icefloe.state.time_compaction import choose_rewrite
@@ -210,6 +211,20 @@ def test_row_groups_are_cut_at_keys_and_bounded_in_number(storage: FaultyStorage
     stats = [metadata.row_group(index).column(1).statistics for index in range(metadata.num_row_groups)]
     assert all(left.max < right.min for left, right in itertools.pairwise(stats))
     assert metadata.row_group(0).column(0).compression == "ZSTD"
+
+
+def test_many_rows_become_files_of_a_bounded_size_and_equal_rows_stay_in_one(
+    storage: FaultyStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time_files, "MAX_FILE_ARROW_BYTES", 1000)
+    rows: list[Row] = [(time // 3, key, f"{key}-{time}") for key in (1, 2, 3) for time in range(50)]
+    _, metadata = checkpointed(storage, rows)
+    files = table_files(metadata, "pending")
+    assert len(files) > 3
+    assert sum(file.rows for file in files) == len(rows)
+    restored = rows_of(open_tables(storage, [metadata]), "pending")
+    for key in (1, 2, 3):
+        assert scanned(restored, key=key) == [row for row in rows if row[1] == key]
 
 
 def test_a_file_with_very_many_keys_is_cut_off_when_the_owner_says_so_again(storage: FaultyStorage) -> None:

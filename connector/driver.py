@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 from urllib.parse import urlsplit
 
 from icefloe.connector.checkpoint_log import CheckpointLog
@@ -43,6 +44,13 @@ class EpochSettings:
     watermark_us: int | None
     # The driver's machine, where the target is a disk that other machines need not have; None: any will do.
     machine: str | None = None
+
+
+@runtime_checkable
+class _Leaves(Protocol):
+    """A target with connections that the next epoch can use."""
+
+    def leave(self) -> None: ...
 
 
 class Driver:
@@ -88,6 +96,7 @@ class Driver:
         target, plan = open_and_plan(self._options, self._schema, self._state, job_id or "")
         if base is not None:
             self._check_history(base, head, target)
+        _leave(target)
         assert self._options.state_location is not None
         return EpochSettings(
             plan=plan,
@@ -142,7 +151,9 @@ class Driver:
             target=target,
             settings=CommitSettings(keep_epochs=self._options.keep_epochs, public_options=self._options.public),
         )
-        return committer.commit(reports, batch_id, self._checkpoint.entry(batch_id))
+        record = committer.commit(reports, batch_id, self._checkpoint.entry(batch_id))
+        _leave(target)
+        return record
 
     def _schema_partitions(self) -> list[str]:
         if self._options.path is None:
@@ -196,6 +207,12 @@ def this_machine() -> str:
     """Return what tells this machine (or container) from another one."""
     boot = Path("/proc/sys/kernel/random/boot_id")
     return f"{socket.gethostname()}/{boot.read_text().strip() if boot.exists() else uuid.getnode()}"
+
+
+def _leave(target: Target) -> None:
+    """Let the next epoch have the target's connections. A target that failed keeps them, and they end with it."""
+    if isinstance(target, _Leaves):
+        target.leave()
 
 
 def _is_remote(url: str) -> bool:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import time
 from collections.abc import Sequence
+from functools import partial
 from types import TracebackType
 
 import pyarrow as pa
@@ -18,12 +20,14 @@ from pyiceberg.utils.properties import property_as_bool, property_as_int
 
 from icefloe.connector.iceberg_catalog import (
     check_creation,
+    give_back_catalog,
     is_new_warehouse,
     load_or_create,
     load_table,
     open_catalog,
     redact,
     secrets_of,
+    take_idle_catalog,
     translated,
 )
 from icefloe.connector.iceberg_evolution import difference, evolve, require_fit, stream_to_iceberg
@@ -37,7 +41,7 @@ from icefloe.connector.iceberg_publish import (
 )
 from icefloe.connector.table_plan import PartitionFieldPlan, TablePlan, TableSettings
 from icefloe.connector.targets import Publication, PublishOutcome
-from icefloe.errors import ConflictError, NotFoundError, OptionError, StorageError
+from icefloe.errors import ConflictError, IcefloeError, NotFoundError, OptionError, StorageError
 from icefloe.proto import sink_pb2
 from icefloe.state.crash_points import crash_point
 
@@ -46,6 +50,8 @@ __all__ = ["IcebergTarget", "PublishOutcome", "RetryPolicy", "TablePlan", "Table
 log = logging.getLogger(__name__)
 
 _EVOLUTION_TRIES = 10
+# A table that was loaded so long ago counts as looked at a moment ago.
+_FRESH_SECONDS = 1.0
 # What tasks need to reach the data: PyIceberg's names for S3 settings, also those that a catalog vends.
 _STORAGE_PREFIXES = ("s3.", "client.")
 
@@ -74,8 +80,8 @@ class IcebergTarget:
         self._catalog = catalog
         self._table = table
         self._policy = policy
-        # The table was loaded a moment ago and nobody has looked at it yet.
-        self._fresh = True
+        # Until when the table counts as just loaded, if nobody has used it yet.
+        self._fresh_until = time.monotonic() + _FRESH_SECONDS
 
     @classmethod
     def open(
@@ -86,17 +92,35 @@ class IcebergTarget:
         Raises ``OptionError`` (no such catalog, bad ``partitionBy``), ``NotFoundError`` (no such table, not to be
         created), ``SchemaError`` (format version 3, a type that Iceberg lacks), ``StorageError`` (no answer).
         """
-        catalog = open_catalog(settings)
+        policy = policy or RetryPolicy()
+        idle = take_idle_catalog(settings)
+        if idle is not None:
+            # What an earlier epoch left may have lost its connection or its credentials since.
+            with contextlib.suppress(IcefloeError):
+                return cls._opened(settings, idle, stream_schema, policy)
+        return cls._opened(settings, open_catalog(settings), stream_schema, policy)
+
+    @classmethod
+    def _opened(
+        cls, settings: TableSettings, catalog: Catalog, stream_schema: pa.Schema | None, policy: RetryPolicy
+    ) -> IcebergTarget:
         try:
             table = load_or_create(catalog, settings, stream_schema)
         except BaseException:
             catalog.close()
             raise
-        return cls(settings, catalog, table, policy or RetryPolicy())
+        return cls(settings, catalog, table, policy)
 
     def close(self) -> None:
         """Release the catalog's connections. May be repeated."""
         self._catalog.close()
+
+    def leave(self) -> None:
+        """Leave the open catalog to the next one that opens this table in this process; not to be used after it.
+
+        Only after all went well: a catalog that failed is closed, and the next one opens its own.
+        """
+        give_back_catalog(self._settings, self._catalog)
 
     def __enter__(self) -> IcebergTarget:
         return self
@@ -148,10 +172,12 @@ class IcebergTarget:
         *,
         keeps_ledger: bool = True,
         even_if_empty: bool = False,
+        look_again: bool = True,
     ) -> PublishOutcome:
         """Append a record's files and move the ledger in one commit; a repetition finds it done. No files: no commit.
 
-        ``even_if_empty`` moves the ledger all the same: every file of the record was given up.
+        ``even_if_empty`` moves the ledger all the same: every file of the record was given up. Without ``look_again``
+        a table that was opened a moment ago is not loaded once more for the first try.
 
         ``expected_ledger`` is empty for the first commit of a job. Raises ``ConflictError`` (the ledger is neither this
         record's nor the expected one, or the table was replaced), ``CommitUnknownError``, ``StorageError``.
@@ -169,13 +195,26 @@ class IcebergTarget:
             keeps_ledger=keeps_ledger,
         )
         publisher = Publisher(
-            load=lambda: load_table(self._catalog, self._settings),
+            load=partial(self._loaded, look_again=look_again),
             redact=lambda text: redact(text, secrets_of(self._settings)),
             policy=self._policy,
         )
         outcome, self._table = publisher.publish(publication, self.uuid)
-        self._fresh = False
         return outcome
+
+    def _loaded(self, *, look_again: bool) -> Table:
+        """Return the table as it is now: as just opened, where the caller allows it, else loaded anew.
+
+        A publication that looks at a table of a moment ago is as safe as one that takes a moment to write manifests:
+        the catalog refuses it if the head has moved since.
+        """
+        if self._take_fresh() and not look_again:
+            return self._table
+        return load_table(self._catalog, self._settings)
+
+    def _take_fresh(self) -> bool:
+        fresh, self._fresh_until = time.monotonic() < self._fresh_until, 0.0
+        return fresh
 
     def expire_own_snapshots(self, job_id: str, keep: int) -> int:
         """Drop this job's snapshots beyond the newest ``keep`` from the table's history; return how many went.
@@ -226,7 +265,7 @@ class IcebergTarget:
     def _reload(self) -> None:
         before = self.uuid
         self._table = load_table(self._catalog, self._settings)
-        self._fresh = False
+        self._fresh_until = 0.0
         if self.uuid != before:
             raise ConflictError(
                 "ICEFLOE_TABLE_REPLACED",
@@ -234,9 +273,8 @@ class IcebergTarget:
             )
 
     def _refresh(self) -> None:
-        if not self._fresh:
+        if not self._take_fresh():
             self._reload()
-        self._fresh = False
 
     def _evolve(self, stream: Schema) -> None:
         for tries in range(1, _EVOLUTION_TRIES + 1):

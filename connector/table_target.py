@@ -79,6 +79,7 @@ class TableTarget:
             publication.source_offsets,
             keeps_ledger=publication.keeps_ledger,
             even_if_empty=publication.keeps_ledger,
+            look_again=False,
         )
         if self._settings.keep_snapshots is not None and not outcome.already:
             self._table.expire_own_snapshots(publication.job_id, self._settings.keep_snapshots)

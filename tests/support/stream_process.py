@@ -68,13 +68,11 @@ def family(pid: int) -> list[psutil.Process]:
 
 def kill_jvm(process: subprocess.Popen[bytes]) -> None:
     """Kill the driver's JVM as a machine would end it, and wait until the application has ended."""
-    workers = family(process.pid)
     (jvm,) = [child for child in psutil.Process(process.pid).children() if child.name() == "java"]
     jvm.send_signal(signal.SIGKILL)
+    # A Python worker that outlives its JVM ends when it finds its socket closed. Until then it is a writer that nobody
+    # waits for, and the next run has to live with it.
     process.wait(_PATIENCE_SECONDS)
-    # A worker that outlives its JVM ends when it finds its socket closed; one that did not yet is a zombie writer, and
-    # the next run has to live with it.
-    psutil.wait_procs([worker for worker in workers if worker.name() == "java"], timeout=_PATIENCE_SECONDS)
 
 
 def executors(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
@@ -91,10 +89,13 @@ def executors(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
 
 def _main(settings: Mapping[str, Any]) -> None:
     sys.path.insert(0, str(Path(__file__).parents[1]))
+    import icefloe
     from support.spark_session import running_spark
     from support.streams import EventFiles, Gate, run
 
     with running_spark(Path(settings["scratch"]), settings["conf"]) as spark:
+        # Spark's own lookup sees no editable install from a folder other than the repository's.
+        icefloe.register(spark)
         rows = EventFiles(Path(settings["source"])).read(spark).repartition(settings["tasks"])
         if settings["gate"] is not None:
             rows = Gate(Path(settings["gate"])).across(rows)

@@ -1,6 +1,6 @@
 """Stream a Kafka topic, or any other source of Spark, into an Iceberg table. Restart it and it goes on.
 
-    python examples/kafka_to_iceberg.py --source rate --folder /tmp/demo --seconds 60
+    python examples/kafka_to_iceberg.py --source rate --folder demo --batches 10
     spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.0 examples/kafka_to_iceberg.py \\
         --source kafka --servers broker:9092 --topic events --folder /data/events
 
@@ -42,8 +42,9 @@ def main(given: argparse.Namespace) -> None:
     # Says now what the first micro-batch would refuse.
     icefloe.check(events.schema, options)
     query = events.writeStream.format("icefloe").options(**options).trigger(processingTime="5 seconds").start()
-    query.awaitTermination(given.seconds)
-    query.stop()
+    while not query.awaitTermination(1):
+        if given.batches and query.lastProgress and query.lastProgress.batchId + 1 >= given.batches:
+            query.stop()
     spark.stop()
     result = icefloe.finish(options["stateLocation"])
     print(f"{result.rows:,} more rows were in flight and are visible now; look around: icefloe status {folder}/state")
@@ -82,5 +83,5 @@ if __name__ == "__main__":
     parser.add_argument("--servers", default="localhost:9092")
     parser.add_argument("--topic", default="events")
     parser.add_argument("--folder", type=Path, default=Path("demo"))
-    parser.add_argument("--seconds", type=int, help="stop after so many seconds")
+    parser.add_argument("--batches", type=int, help="stop after so many micro-batches; without it, never")
     main(parser.parse_args())

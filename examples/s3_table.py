@@ -1,6 +1,6 @@
 """Stream rows into an Iceberg table on S3, or on a server that speaks its protocol, and read them back.
 
-    moto_server -p 5555 &                     # pip install "moto[server]": a local S3 for trying things out
+    moto_server -p 5555 &        # a local S3 for trying things out: pip install "moto[server]" in a venv of its own
     export AWS_ACCESS_KEY_ID=test AWS_SECRET_ACCESS_KEY=test AWS_REGION=us-east-1
     python examples/s3_table.py s3://demo/lake --endpoint http://127.0.0.1:5555 --create-bucket
 
@@ -33,7 +33,7 @@ def main(location: str, local: Path, endpoint: str | None) -> None:
         "catalog.warehouse": f"{location}/tables",
     }
     # Keys come from the environment, as with every AWS tool; s3.access-key-id and s3.secret-access-key would do, too.
-    s3 = {"s3.endpoint": endpoint} if endpoint else {}
+    s3 = {"s3.region": os.environ.get("AWS_REGION", "us-east-1"), **({"s3.endpoint": endpoint} if endpoint else {})}
     spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     icefloe.register(spark)

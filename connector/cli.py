@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from icefloe import __version__
 from icefloe.connector.cli_mending import run_clean, run_finish, run_verify
 from icefloe.connector.cli_output import print_json
 from icefloe.connector.cli_views import REFUSED, run_epochs, run_files, run_status
@@ -56,6 +57,7 @@ class _Parser(argparse.ArgumentParser):
 def _parser() -> argparse.ArgumentParser:
     raw = argparse.RawDescriptionHelpFormatter
     parser = _Parser(prog="icefloe", description=_DESCRIPTION, epilog=_EXIT_CODES, formatter_class=raw)
+    parser.add_argument("--version", action="version", version=f"icefloe {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
 
     status = commands.add_parser("status", help="what is committed, what is in flight, what a restart would do")

@@ -259,6 +259,13 @@ def test_wrong_usage_has_a_code_of_its_own(arguments: list[str], capsys: pytest.
     assert "usage: icefloe" in capsys.readouterr().err
 
 
+def test_it_says_its_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["--version"])
+    assert stop.value.code == 0
+    assert capsys.readouterr().out.startswith("icefloe ")
+
+
 def test_a_target_that_cannot_be_reached_still_shows_the_state(tmp_path: Path, run: Any) -> None:
     query = table_query(tmp_path, visibility="roll")
     query.run(0, [[event_rows(0, 10)]])

@@ -36,16 +36,29 @@ def encode_parquet(
     groups: Iterable[pa.Table], schema: pa.Schema, *, state_version: int, statistics: list[str], dictionary: bool
 ) -> bytes:
     """Return a Parquet file with one row group for each of ``groups``. The same input gives the same bytes."""
-    view = encode_parquet_view(
-        groups, schema, state_version=state_version, statistics=statistics, dictionary=dictionary
-    )
-    return bytes(view)
+    return bytes(_encode(groups, schema, state_version, write_statistics=statistics, use_dictionary=dictionary))
 
 
-def encode_parquet_view(
-    groups: Iterable[pa.Table], schema: pa.Schema, *, state_version: int, statistics: list[str], dictionary: bool
+def encode_parquet_rows(
+    groups: Iterable[pa.Table], schema: pa.Schema, *, state_version: int, counters: list[str]
 ) -> memoryview:
-    """As ``encode_parquet``, in the encoder's own memory: a large file is not there twice."""
+    """As ``encode_parquet``, for rows that are read back once or twice: in half the time, and in one copy of memory.
+
+    ``counters`` are columns of integers that hardly change from row to row; only they get statistics.
+    """
+    encodings = dict.fromkeys(counters, "DELTA_BINARY_PACKED")
+    return _encode(
+        groups,
+        schema,
+        state_version,
+        write_statistics=counters,
+        # Measured: building dictionaries takes as long as all the rest, and zstd finds what they would have found.
+        use_dictionary=False,
+        column_encoding=encodings,
+    )
+
+
+def _encode(groups: Iterable[pa.Table], schema: pa.Schema, state_version: int, **options: Any) -> memoryview:
     own = CheckpointParquetMetadata(state_version).to_key_values()
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(
@@ -53,11 +66,10 @@ def encode_parquet_view(
         schema.with_metadata({**(schema.metadata or {}), **own}),
         compression="zstd",
         compression_level=1,
-        use_dictionary=dictionary,
-        write_statistics=statistics,
         write_page_checksum=True,
         # List items keep their own name: what is read back has the schema that was written.
         use_compliant_nested_type=False,
+        **options,
     ) as writer:
         for group in groups:
             writer.write_table(group, row_group_size=max(group.num_rows, 1))

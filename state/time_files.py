@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from icefloe.errors import StateError
 from icefloe.proto import state_pb2 as pb
 from icefloe.state.migration import check_version
-from icefloe.state.parquet_files import ParquetSource, encode_parquet_view, unreadable_file, written_schema
+from icefloe.state.parquet_files import ParquetSource, encode_parquet_rows, unreadable_file, written_schema
 from icefloe.state.parquet_metadata import CheckpointParquetMetadata
 from icefloe.state.time_references import MAX_TIME, MIN_TIME
 
@@ -116,13 +116,8 @@ def encode_time_file(columns: Columns, table: pa.Table, *, state_version: int) -
             pb.KeyRange(key=k, min_time=a, max_time=b, rows=end - start) for k, a, b, start, end in entries
         )
     groups = (table.slice(start, end - start) for start, end in _row_groups(starts, ends, table.nbytes))
-    data = encode_parquet_view(
-        groups,
-        table.schema,
-        state_version=state_version,
-        statistics=[columns.key_column, columns.time_column],
-        dictionary=table.num_rows > 1024,
-    )
+    counters = [columns.key_column, columns.time_column]
+    data = encode_parquet_rows(groups, table.schema, state_version=state_version, counters=counters)
     return data, reference
 
 
@@ -236,9 +231,14 @@ def drop_dead(
     columns: Columns, batch: pa.RecordBatch, *, min_time: int = MIN_TIME, cutoffs: Mapping[int, int]
 ) -> pa.RecordBatch:
     """Return the rows of a batch in memory that are not expired and that no cutoff has ended."""
-    if min_time == MIN_TIME and not cutoffs:
+    if (min_time == MIN_TIME and not cutoffs) or not batch.num_rows:
         return batch
     keys, times = batch.column(columns.key_column), batch.column(columns.time_column)
+    found = pc.min_max(keys).as_py()
+    if found["min"] == found["max"]:
+        # The rule for pending rows, of which there are thousands of batches: no look-up of each row's key.
+        floor = max(min_time, cutoffs.get(found["min"], MIN_TIME))
+        return batch.slice(0, 0) if floor == MAX_TIME else _filtered(batch, pc.greater_equal(times, floor))
     mask = pc.greater_equal(times, pa.scalar(min_time, pa.int64()))
     return _filtered(batch, _without_dead(mask, keys, times, cutoffs))
 

@@ -198,6 +198,10 @@ class InFlightFile:
             self._message.last_write_us = self._ctx.clock()
             self._note_event_time(batch)
 
+    def settle(self) -> None:
+        """Wait for the row group that is being encoded, if there is one: its rows leave memory."""
+        self._writer.settle()
+
     def flush_row_group(self) -> None:
         """Encode what is buffered now, however small, and wait for it: memory is needed."""
         self._phase = advance(self._phase, Step.ENCODE, file_id=self.file_id)
@@ -229,8 +233,10 @@ class InFlightFile:
         message.pending_arrow_bytes = pending.arrow_bytes
         message.nan_counts.clear()
         message.nan_counts.update(encoded.nan_counts)
-        message.footer_crc32 = zlib.crc32(footer) if footer is not None else 0
         changed = encoded.position_bytes != self._resumed_at_bytes
+        if changed:
+            # An unchanged footer stays as it is stored: another PyArrow may write the same one with other bytes.
+            message.footer_crc32 = zlib.crc32(footer) if footer is not None else 0
         return Suspended(message, footer if changed else None, pending.spill(), pending.consumed_rows)
 
     def roll(self) -> sink_pb2.DataFile:

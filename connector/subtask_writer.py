@@ -316,10 +316,17 @@ class SubtaskWriter:
     def _keep_budgets(self) -> None:
         while len(self._open) > self._plan.max_open_files:
             self._leave_memory(*self._open.popitem(last=False))
-        if self._buffered_bytes() > self._plan.memory_budget_bytes:
-            self._state.flush()
-        while self._buffered_bytes() > self._plan.memory_budget_bytes:
+        if not self._over_budget():
+            return
+        self._state.flush()
+        for _, file in self._files():
+            # Rows that are being encoded leave memory by themselves, and waiting for them forces no small row group.
+            if self._over_budget():
+                file.settle()
+        while self._over_budget():
             max((file for _, file in self._files()), key=lambda f: f.buffered_bytes).flush_row_group()
+        # The pool keeps what was freed, for its next use: a third of the budget with hundreds of files.
+        pa.default_memory_pool().release_unused()
 
     def _leave_memory(self, key: PartitionKey, files: list[InFlightFile]) -> None:
         """Take the partition that was written longest ago out of memory: finish its files, or park their rows."""
@@ -330,6 +337,9 @@ class SubtaskWriter:
         for file in files:
             self._state.park(self._parked[file.file_id], file.spill())
         self._idle[key] = files
+
+    def _over_budget(self) -> bool:
+        return self._buffered_bytes() > self._plan.memory_budget_bytes
 
     def _buffered_bytes(self) -> int:
         return self._state.unflushed_bytes + sum(file.buffered_bytes for _, file in self._files())

@@ -26,6 +26,8 @@ _PRELOADED = [
     "icefloe.connector.table_target",
     "icefloe.connector.task",
     "icefloe.state.s3_storage",
+    "icefloe.connector.cleaning",
+    "icefloe.connector.iceberg_leftovers",
     "support.query_runs",
 ]
 

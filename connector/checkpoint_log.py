@@ -60,6 +60,10 @@ class CheckpointLog:
         entry = self.latest()
         return entry is not None and not (self._root / "commits" / str(entry.batch_id)).exists()
 
+    def is_committed(self, batch_id: int) -> bool:
+        """Whether Spark's commit log has this batch."""
+        return self._root is not None and (self._root / "commits" / str(batch_id)).exists()
+
     def entry(self, batch_id: int) -> OffsetEntry | None:
         """Return the entry of one batch, or None where it cannot be read."""
         text = self._read(f"offsets/{batch_id}")

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from icefloe.connector.committer import ledger_after
 from icefloe.connector.data_names import HIDDEN_FOLDER, job8, parse
 from icefloe.connector.file_store import open_file_store
 from icefloe.connector.inspection import chain_of
@@ -60,7 +61,8 @@ def plan_cleaning(job: Job, location: str, gone_jobs: Sequence[str] = ()) -> Cle
     found = [*_state_leftovers(job, chain)]
     target = _PathLeftovers(job) if job.options.path is not None else _TableLeftovers(job)  # 2
     if chain:
-        found += target.of_job(job.job_id, _Chain.of(chain))
+        ledger = job.target().ledger(job.job_id)
+        found += target.of_job(job.job_id, _Chain.of(chain, ledger))
     for gone in gone_jobs:
         found += target.of_job(gone, None)
         found += target.ledgers_of(gone)
@@ -81,16 +83,20 @@ class _Chain:
 
     lowest: int
     head: int
+    # The epoch at which the target's ledger stands. Copies of the state may share the target; that the ledger is ours
+    # proves that no other history will publish anything up to here, and nothing is proven above.
+    settled: int
     named: dict[int, frozenset[str]]
 
     @classmethod
-    def of(cls, chain: Sequence[Record]) -> _Chain:
+    def of(cls, chain: Sequence[Record], ledger: str) -> _Chain:
+        settled = int(ledger.partition(":")[0]) if ledger and ledger == ledger_after(chain[0]) else -1
         named = {r.epoch: frozenset(_last(f.name) for o in r.metadata.operators for f in pre_commits(o)) for r in chain}
-        return cls(chain[-1].epoch, chain[0].epoch, named)
+        return cls(chain[-1].epoch, chain[0].epoch, settled, named)
 
     def lets_go(self, name: str, epoch: int) -> str | None:
         """Return why no record will ever publish this name, or None where one may."""
-        if epoch > self.head:
+        if epoch > self.settled:
             return None
         if epoch >= self.lowest:
             return None if _last(name) in self.named[epoch] else f"record {epoch} is made and does not name it"
@@ -134,7 +140,7 @@ def _unfinished(files: FileStore, job_id: str, chain: _Chain | None) -> Iterator
             continue
         # Below the head all records are published: what is still unfinished under a published name is a spare try.
         named_by_head = chain is not None and _last(upload.name) in chain.named[chain.head]
-        if chain is not None and (data.epoch > chain.head or named_by_head):
+        if chain is not None and (data.epoch > chain.settled or named_by_head):
             continue
         why = "its job is gone" if chain is None else f"the head is at {chain.head} and will not complete it"
         yield Leftover("unfinished file", upload.name, job_id, data.epoch, None, why, partial(files.abort, upload))

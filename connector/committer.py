@@ -17,7 +17,7 @@ from icefloe.connector.messages import NO_EPOCH, OPERATOR_ID, TaskReport, sink_r
 from icefloe.connector.operator_state import carried_to, pre_commits
 from icefloe.connector.targets import Publication, PublishOutcome, Target, ledger_value
 from icefloe.connector.writer_stats import now_us
-from icefloe.errors import ConflictError, FencedError, OptionError, StateError
+from icefloe.errors import ConflictError, FencedError, NotFoundError, OptionError, StateError, StorageError
 from icefloe.proto import sink_pb2 as sink
 from icefloe.proto import state_pb2 as pb
 from icefloe.state.clean_up import clean_up
@@ -86,15 +86,19 @@ class Committer:
             self._publish_finish(base)  # 2
             crash_point("commit.base-published")
             record = self._put_batch_record(base, checked, batch_id, offsets)  # 3
-        return self.complete(record)
+        return self.complete(record, fresh=not checked[0].recorded)
 
-    def complete(self, record: Record, *, give_up: Collection[str] = ()) -> Record:
-        """Do steps 4 to 7 for a record; repeatable. Files named in ``give_up`` stay out for ever (``finish`` only)."""
+    def complete(self, record: Record, *, fresh: bool = False, give_up: Collection[str] = ()) -> Record:
+        """Do steps 4 to 7 for a record; repeatable. Files named in ``give_up`` stay out for ever (``finish`` only).
+
+        ``fresh`` says that its files were written a moment ago; those of an older record are looked for first, since
+        something else (a job that removes orphan files) may have deleted them while nothing was running.
+        """
         set_context(job=self._job_id, epoch=record.epoch)
         began = self._clock()
         self._backend.write_operators(record)  # 4
         crash_point("commit.operators-written")
-        outcome = self.publish(record, give_up=give_up)  # 5, 6
+        outcome = self.publish(record, fresh=fresh, give_up=give_up)  # 5, 6
         crash_point("commit.published")
         published = self._clock()
         self._log_publication(record, outcome, began_us=began, published_us=published)
@@ -110,7 +114,14 @@ class Committer:
     def _base(self, report: TaskReport) -> Record | None:
         if report.base_epoch == NO_EPOCH:
             return None
-        record = self._log.read(report.base_epoch)
+        try:
+            record = self._log.read(report.base_epoch)
+        except NotFoundError as error:
+            raise FencedError(
+                "ICEFLOE_FENCED",
+                f"job {self._job_id}: record {report.base_epoch}, from which the tasks started, was cleaned up in the "
+                "meantime: a newer driver owns the job; stop this query",
+            ) from error
         if record.digest != report.base_digest:
             raise ConflictError(
                 "ICEFLOE_BASE_CHANGED",
@@ -220,11 +231,10 @@ class Committer:
             raise StateError(
                 "ICEFLOE_STATE_GONE",
                 f"job {self._job_id}: batch {batch_id} was recorded when its tasks ran, and now {self._state.url} "
-                "has no "
-                "record: the state was removed under the running query; put it back",
+                "has no record: the state was removed under the running query; put it back",
             )
-        batch = next((r for r in reversed(self._log.chain(head)) if _is_batch(r, batch_id)), None)
-        if batch is None:
+        batch = next((r for r in self._log.chain(head) if _is_batch(r, batch_id)), None)
+        if batch is None or sink_record(head).batch_id != batch_id:
             raise FencedError(
                 "ICEFLOE_FENCED",
                 f"job {self._job_id}: batch {batch_id} cannot be recorded, since another driver has gone on to record "
@@ -247,8 +257,7 @@ class Committer:
             raise ConflictError(
                 "ICEFLOE_REPLAY_DIFFERS",
                 f"job {self._job_id}: batch {recorded.batch_id} was recorded with {theirs}, and is run again with "
-                f"{ours}: "
-                "the checkpoint or the state was restored from another time; restore both from the same one, "
+                f"{ours}: the checkpoint or the state was restored from another time; restore both from the same one, "
                 "or start a new job with a new checkpointLocation",
             )
         if rows != recorded.input_rows:
@@ -262,7 +271,7 @@ class Committer:
 
     # 5, 6
 
-    def publish(self, record: Record, *, give_up: Collection[str] = ()) -> PublishOutcome:
+    def publish(self, record: Record, *, fresh: bool = False, give_up: Collection[str] = ()) -> PublishOutcome:
         """Make the record's pre-commits visible; nothing happens when they are, or when it has none."""
         files = [file for operator in record.metadata.operators for file in pre_commits(operator)]
         if not files:
@@ -279,6 +288,7 @@ class Committer:
                 expected_ledger=payload.expected_ledger,
                 files=[file for file in files if file.name not in give_up],
                 source_offsets=payload.source_offsets,
+                fresh=fresh,
             )
         )
 
@@ -298,17 +308,26 @@ class Committer:
             rows=sum(file.rows for file in files),
             snapshot_id=outcome.snapshot_id or 0,
         )
-        self._state.put(publish_log_name(self._job_id, record.epoch), seal(log))
+        try:
+            self._state.put(publish_log_name(self._job_id, record.epoch), seal(log))
+        except StorageError as error:
+            logger.warning("the log of publishing was not written; nothing depends on it: %s", error)
 
     # 7
 
     def clean_up(self, head: Record) -> None:
         """Remove what nothing names any more (R9), for a bounded time; what is left waits for the next epoch."""
         chain = self._log.chain(head)
-        clean_up(self._state, self._job_id, chain, seconds=_CLEAN_UP_SECONDS)
-        crash_point("commit.state-cleaned")
         named = frozenset(file.name for o in head.metadata.operators for file in pre_commits(o))
-        self._target.clean_up(self._job_id, head_epoch=head.epoch, named=named)
+        try:
+            clean_up(self._state, self._job_id, chain, seconds=_CLEAN_UP_SECONDS)
+            crash_point("commit.state-cleaned")
+            # Copies of this state may share the target. Only who has just published holds the ledger, and with it the
+            # proof that no other history will ever publish what it left unfinished there.
+            if named:
+                self._target.clean_up(self._job_id, head_epoch=head.epoch, named=named)
+        except StorageError as error:
+            logger.warning("clean-up was not finished, the next epoch goes on with it: %s", error)
 
 
 def check_reports(reports: Sequence[TaskReport | None], job_id: str, batch_id: int) -> list[TaskReport]:
@@ -321,8 +340,7 @@ def check_reports(reports: Sequence[TaskReport | None], job_id: str, batch_id: i
         raise OptionError(
             "ICEFLOE_TRIGGER_UNSUPPORTED",
             f"batch {batch_id}: {len(reports) - len(present)} of {len(reports)} tasks sent nothing. A continuous "
-            "trigger "
-            "never lets a Python sink write: use a micro-batch trigger such as processingTime or availableNow",
+            "trigger never lets a Python sink write: use a micro-batch trigger such as processingTime or availableNow",
         )
     first = present[0]
     for report in present:

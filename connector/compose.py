@@ -9,11 +9,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from icefloe.connector.durable_disk import make_folder, segment_gone, segment_short, sync_folder
+from icefloe.connector.durable_disk import segment_gone, segment_short
 from icefloe.connector.multipart import FileStore, Part, Upload
 from icefloe.errors import CorruptStateError, NotFoundError
 from icefloe.proto import sink_pb2
 from icefloe.state.crash_points import crash_point
+from icefloe.state.durable_folders import make_folder, sync_folder
 from icefloe.state.storage import StorageProvider
 
 Bytes = bytes | memoryview

@@ -20,7 +20,7 @@ from icefloe.connector.path_target import PathTarget
 from icefloe.connector.planning import path_partitions, plan_path, plan_table, stream_schema, written_schema
 from icefloe.connector.targets import Target
 from icefloe.connector.write_plan import WritePlan
-from icefloe.errors import NotFoundError, OptionError, StateError
+from icefloe.errors import ConflictError, NotFoundError, OptionError, StateError
 from icefloe.proto import sink_pb2 as sink
 from icefloe.schemas.sink_schema import SinkSchema
 from icefloe.state.object_names import parse
@@ -111,11 +111,33 @@ class Driver:
     def _check_history(self, base: Base, head: Record | None, target: Target) -> None:
         """Refuse a state that belongs to another target, or that the target has gone past, before data moves."""
         if base.first_batch_id is None:
-            self._report_other_jobs(base.job_id)
+            self._check_new(base.job_id, target)
             return
         check_target(read_job(self._state, base.job_id), target.identity())
         if head is not None:
             check_ledger(base.job_id, head, target.ledger(base.job_id))
+
+    def _check_new(self, job_id: str, target: Target) -> None:
+        """Refuse a job without state that the target knows, and warn of what only looks like one that lost it."""
+        ledger = target.ledger(job_id)
+        if ledger:
+            raise ConflictError(
+                "ICEFLOE_STATE_LOST",
+                f"job {job_id} has published up to {ledger!r}, and there is no state of it at {self._state.url}: put "
+                "the "
+                "state back, give its stateLocation, or start a new job with a new checkpointLocation",
+            )
+        entry = self._checkpoint.latest()
+        if entry is not None and self._checkpoint.is_committed(entry.batch_id - 1):
+            logger.warning(
+                "Spark has committed batch %d of job %s, and there is no state of it at %s: if this checkpoint was "
+                "used "
+                "with icefloe before, rows that were in flight are gone with the state; put it back",
+                entry.batch_id - 1,
+                job_id,
+                self._state.url,
+            )
+        self._report_other_jobs(job_id)
 
     def _report_other_jobs(self, job_id: str) -> None:
         """A new job in a place where others have state: a wiped checkpoint may have left rows in flight."""

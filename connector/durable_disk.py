@@ -5,11 +5,11 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
 from icefloe.errors import CorruptStateError, NotFoundError, StorageError
+from icefloe.state.durable_folders import sync_folder
 from icefloe.state.storage import StorageProvider
 
 Result = TypeVar("Result")
@@ -30,25 +30,6 @@ def call_local(what: str, operation: Callable[[], Result]) -> Result:
             hint = "the disk is full: make room and restart the query; what was durable stays finishable"
             raise StorageError("ICEFLOE_STORAGE_FULL", f"{what}: {hint}") from error
         raise StorageError("ICEFLOE_STORAGE_FAILED", f"{what}: {error.strerror or error}") from error
-
-
-def make_folder(folder: Path) -> None:
-    """Make a folder and those above it, each of them durable."""
-    if folder.is_dir():
-        return
-    make_folder(folder.parent)
-    with suppress(FileExistsError):
-        folder.mkdir()
-    sync_folder(folder.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def sync_file(path: Path, length_bytes: int) -> None:

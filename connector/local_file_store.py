@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from icefloe.connector.data_names import HIDDEN_FOLDER, in_progress_name, parse_in_progress
-from icefloe.connector.durable_disk import call_local, copy_object, make_folder, sync_file, sync_folder, write_all
+from icefloe.connector.durable_disk import call_local, copy_object, sync_file, write_all
 from icefloe.connector.multipart import Part, Upload
 from icefloe.errors import StorageError
 from icefloe.state.crash_points import crash_point
+from icefloe.state.durable_folders import make_folder, sync_folder
 from icefloe.state.storage import ObjectInfo, StorageProvider
 
 Result = TypeVar("Result")
@@ -94,10 +95,16 @@ class LocalFileStore:
 
         def link() -> None:
             if self.exists(upload.name) != length:
-                sync_file(hidden, length)
-                make_folder(final.parent)
-                with suppress(FileExistsError):
-                    os.link(hidden, final)
+                crash_point("file.not-there-yet")
+                try:
+                    sync_file(hidden, length)
+                    make_folder(final.parent)
+                    with suppress(FileExistsError):
+                        os.link(hidden, final)
+                except FileNotFoundError:
+                    # Somebody else publishes the same record and was faster.
+                    if self.exists(upload.name) != length:
+                        raise
                 crash_point("file.linked")
                 _check_length(final, length)
             sync_folder(final.parent)

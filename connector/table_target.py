@@ -69,6 +69,8 @@ class TableTarget:
         Raises ``StorageError`` for a file outside of the table: names in state cannot lead elsewhere.
         """
         self._check_inside(publication.files)
+        if not publication.fresh:
+            self._check_there(publication)
         outcome = self._table.publish(
             publication.job_id,
             publication.epoch,
@@ -95,6 +97,22 @@ class TableTarget:
                     "ICEFLOE_FILE_NAME_INVALID",
                     f"{file.location!r} is outside of the table at {table.location()}, so it is not appended: the "
                     "state was changed by hand, or write.data.path was since the file was finished (set it back)",
+                )
+
+    def _check_there(self, publication: Publication) -> None:
+        """Refuse to append files that are gone: readers would fail on them, and nobody would learn of the loss."""
+        if self.ledger(publication.job_id) == publication.ledger:
+            return
+        io = self._table.table.io
+        for file in publication.files:
+            found = io.new_input(file.location)
+            if not found.exists() or len(found) != file.length_bytes:
+                raise StorageError(
+                    "ICEFLOE_FILE_LOST",
+                    f"{file.location} ({file.rows} rows, {file.length_bytes} bytes) was finished by attempt "
+                    f"{file.attempt_id} for record {publication.epoch} and is not there any more, so it was not "
+                    "appended: a job that removes orphan files may have taken it. Restore it, or give it up with "
+                    "`icefloe finish --give-up`",
                 )
 
     def clean_up(self, job_id: str, *, head_epoch: int, named: frozenset[str]) -> int:

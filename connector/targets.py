@@ -20,6 +20,8 @@ class Publication:
     expected_ledger: str
     files: Sequence[sink.DataFile]
     source_offsets: str = ""
+    # Whether the files were written a moment ago; otherwise they are looked for before they are published.
+    fresh: bool = True
     # False for a batch write: no later record of the job will ever ask, and the snapshot's summary proves this one.
     keeps_ledger: bool = True
 
@@ -79,5 +81,9 @@ class Target(Protocol):
         ...
 
     def clean_up(self, job_id: str, *, head_epoch: int, named: frozenset[str]) -> int:
-        """Remove unfinished data of epochs up to ``head_epoch`` that is not in ``named``; return how many went."""
+        """Remove unfinished data of epochs up to ``head_epoch`` that is not in ``named``; return how many went.
+
+        Only for who has just published ``head_epoch``: the ledger at it is the proof that no copy of this job's state
+        will publish anything up to there.
+        """
         ...

@@ -13,6 +13,7 @@ from typing import TypeVar
 from urllib.parse import quote
 
 from icefloe.errors import NotFoundError, StorageError
+from icefloe.state.durable_folders import make_folder, sync_folder
 from icefloe.state.retrying import Retrier
 from icefloe.state.storage import RESERVED_PART, ObjectInfo, checked_key, checked_range, flat
 
@@ -52,7 +53,7 @@ class LocalStorage:
         def write() -> None:
             with self._unfinished(data) as temporary:
                 _in_folder(target.parent, lambda: os.rename(temporary, target))
-                _sync_folder(target.parent)
+                _sync_names(target.parent)
 
         self._call(f"writing {key!r}", write)
 
@@ -69,9 +70,12 @@ class LocalStorage:
                         # A network disk may have linked it and lost the reply: what is there decides. If it went in
                         # between, the name is free again.
                         with suppress(FileNotFoundError):
-                            return target.read_bytes() == flat(data)
+                            same = target.read_bytes() == flat(data)
+                            # Whoever linked it may have been killed before it was durable.
+                            _sync_names(target.parent)
+                            return same
                         continue
-                    _sync_folder(target.parent)
+                    _sync_names(target.parent)
                     return True
 
         return self._call(f"creating {key!r}", write)
@@ -224,23 +228,11 @@ def _in_folder(folder: Path, operation: Callable[[], T]) -> T:
         try:
             return operation()
         except FileNotFoundError:
-            _make_folder(folder)
+            make_folder(folder)
     raise OSError(errno.ESTALE, f"{folder}, or the file to be moved there, was removed again and again")
 
 
-def _make_folder(folder: Path) -> None:
-    if folder.is_dir():
-        return
-    _make_folder(folder.parent)
-    with suppress(FileExistsError, FileNotFoundError):
-        folder.mkdir()
-        _sync_folder(folder.parent)
-
-
-def _sync_folder(folder: Path) -> None:
+def _sync_names(folder: Path) -> None:
+    # A clean-up may have removed the object and its empty folder again.
     with suppress(FileNotFoundError):
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync_folder(folder)

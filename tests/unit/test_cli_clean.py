@@ -110,7 +110,7 @@ def test_a_recorded_and_unpublished_epoch_survives_cleaning(tmp_path: Path, caps
     assert_no_row_lost_or_doubled(table_ids(tmp_path), range(20))
 
 
-def _killed(*_: object) -> None:
+def _killed(*_: object, **__: object) -> None:
     raise KeyboardInterrupt
 
 

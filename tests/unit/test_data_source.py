@@ -67,6 +67,24 @@ def test_messages_of_a_continuous_trigger_are_refused(options: dict[str, str], t
     assert local_files(tmp_path) == []
 
 
+def test_a_writer_outside_of_a_micro_batch_is_refused_where_the_checkpoint_tells(
+    options: dict[str, str], tmp_path: Path
+) -> None:
+    """Spark swallows what a commit raises under a continuous trigger, so that it must not come so far."""
+    checkpoint = tmp_path / "checkpoint"
+    for folder in ("offsets", "commits"):
+        (checkpoint / folder).mkdir(parents=True)
+    (checkpoint / "metadata").write_text('{"id": "job"}')
+    source = IcefloeDataSource(options)
+    with pytest.raises(OptionError, match="ICEFLOE_TRIGGER_UNSUPPORTED: no micro-batch is begun"):
+        source.streamWriter(SCHEMA, overwrite=False)
+    (checkpoint / "offsets" / "0").write_text('v1\n{"batchWatermarkMs":0}\n{}')
+    source.streamWriter(SCHEMA, overwrite=False)
+    (checkpoint / "commits" / "0").write_text("v1\n{}")
+    with pytest.raises(OptionError, match="ICEFLOE_TRIGGER_UNSUPPORTED"):
+        source.streamWriter(SCHEMA, overwrite=False)
+
+
 def test_abort_only_logs(options: dict[str, str], tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     source = IcefloeDataSource(options)
     (tmp_path / "out").mkdir()

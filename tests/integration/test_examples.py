@@ -7,7 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from support.s3_service import Bucket
+
+# Several JVMs one after the other: on a busy machine each takes a minute to start.
+pytestmark = pytest.mark.timeout(600)
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -19,7 +24,7 @@ def run_example(name: str, *arguments: str, **env: str) -> str:
         capture_output=True,
         text=True,
         check=False,
-        timeout=280,
+        timeout=580,
     )
     assert done.returncode == 0, done.stdout + done.stderr[-4000:]
     return done.stdout

@@ -62,6 +62,7 @@ def text_of(page: str) -> str:
     return (ROOT / page).read_text()
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("page", RUN)
 def test_the_code_of_a_page_runs(page: str, tmp_path: Path) -> None:
     found = blocks(text_of(page), "python")

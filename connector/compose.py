@@ -99,8 +99,11 @@ def compose(
 ) -> list[Part]:
     """Put the segments, then ``rest``, into ``upload`` and return its parts. Segments are only read.
 
-    Raises ``CorruptStateError`` naming a segment that is gone, cut or (where it passes through here) changed.
+    Raises ``CorruptStateError`` naming a segment that is gone, cut or changed. One that S3 copies by itself is not read
+    here: S3 keeps checksums of its own.
     """
+    for segment in segments:
+        _check_local(state, segment)
     lengths = [segment.length_bytes for segment in segments] + [len(piece) for piece in rest]
     copies = [files.copies_from(state)] * len(segments) + [False] * len(rest)
     plan = plan_parts(lengths, copies, min_part_bytes=files.min_part_bytes)
@@ -176,9 +179,28 @@ def _read(state: StorageProvider, segments: Sequence[sink_pb2.Segment], rest: Se
         raise segment_gone(state, segment.name) from error
     if len(data) != span.length_bytes:
         raise segment_short(state, segment.name, span.start + span.length_bytes, span.start + len(data))
-    if len(data) == segment.length_bytes and zlib.crc32(data) != segment.crc32:
+    if len(data) == segment.length_bytes:
+        _check_crc(state, segment, data)
+    return data
+
+
+def _check_local(state: StorageProvider, segment: sink_pb2.Segment) -> None:
+    """Read a segment on a local disk, which the kernel will copy without looking; length and absence show later."""
+    local_path = getattr(state, "local_path", None)
+    path: Path | None = local_path(segment.name) if local_path is not None else None
+    if path is None or not path.exists() or path.stat().st_size < segment.length_bytes or not segment.length_bytes:
+        return
+    with (
+        open(path, "rb") as file,
+        mmap.mmap(file.fileno(), segment.length_bytes, access=mmap.ACCESS_READ) as mapped,
+        memoryview(mapped) as view,
+    ):
+        _check_crc(state, segment, view)
+
+
+def _check_crc(state: StorageProvider, segment: sink_pb2.Segment, data: Bytes) -> None:
+    if zlib.crc32(data) != segment.crc32:
         raise CorruptStateError(
             "ICEFLOE_SEGMENT_CHANGED",
             f"segment {segment.name!r} in {state.url} does not have the checksum it was written with: it is damaged",
         )
-    return data

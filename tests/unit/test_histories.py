@@ -12,7 +12,7 @@ from icefloe.connector import committer as protocol
 from icefloe.connector.cleaning import plan_cleaning, remove_leftovers
 from icefloe.connector.finish import finish
 from icefloe.connector.jobs import open_job
-from icefloe.errors import ConflictError, FencedError, StorageError
+from icefloe.errors import ConflictError, CorruptStateError, FencedError, StorageError
 from icefloe.state import crash_points
 from support.harness import Harness, event_rows
 from support.rows import assert_no_row_lost_or_doubled, read_path
@@ -133,3 +133,21 @@ def test_a_driver_that_slept_through_newer_batches_is_fenced(tmp_path: Path, kee
     with pytest.raises(FencedError):
         query.driver().commit(list(stale), 1)
     assert_no_row_lost_or_doubled(ids(tmp_path / "out"), range(30))
+
+
+def test_a_segment_with_a_changed_byte_is_refused_and_never_published(tmp_path: Path) -> None:
+    options = {
+        "path": str(tmp_path / "out"),
+        "visibility": "roll",
+        "rowGroupSize": "8KB",
+        "compression": "uncompressed",
+    }
+    query = Harness(tmp_path / "checkpoint", options)
+    query.run(0, [[event_rows(0, 2000)]])
+    segment = next((query.checkpoint / "icefloe").glob("**/segment-*"))
+    data = bytearray(segment.read_bytes())
+    data[len(data) // 2] ^= 1
+    segment.write_bytes(data)
+    with pytest.raises(CorruptStateError, match=r"ICEFLOE_SEGMENT_CHANGED.*segment-"):
+        finish(str(query.checkpoint / "icefloe"))
+    assert ids(tmp_path / "out") == []

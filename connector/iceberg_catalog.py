@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import os
 import re
 import sqlite3
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from urllib.parse import quote, unquote, urlsplit
 
 import pyarrow as pa
@@ -71,47 +70,6 @@ def open_catalog(settings: TableSettings) -> Catalog:
                 f"the catalog {settings.catalog_name or '(default)'} cannot be opened: {redact(str(e), properties)}; "
                 "set warehouse to a local folder, or catalog and catalog.* to a PyIceberg catalog",
             ) from None
-
-
-# Catalogs that nobody uses at the moment, by all that went into opening them, credentials included. Each is taken by
-# one user at a time, who gives it back unless it failed.
-_MAX_IDLE = 4
-_idle: dict[Hashable, Catalog] = {}
-
-
-def take_idle_catalog(settings: TableSettings) -> Catalog | None:
-    """Return an open catalog that an earlier epoch of this process left, or None. It may be of no use any more."""
-    return _idle.pop(_opened_with(settings), None)
-
-
-def give_back_catalog(settings: TableSettings, catalog: Catalog) -> None:
-    """Leave a catalog that works to the next user in this process; closed instead where it cannot serve again."""
-    displaced: Catalog | None = catalog
-    if _may_be_kept(catalog):
-        displaced = _idle.pop(_opened_with(settings), None)
-        _idle[_opened_with(settings)] = catalog
-        if len(_idle) > _MAX_IDLE:
-            displaced = _idle.pop(next(iter(_idle)))
-    if displaced is not None:
-        displaced.close()
-
-
-def _may_be_kept(catalog: Catalog) -> bool:
-    # Clients that hold nothing of the catalog's content. A stranger's catalog may.
-    stateless = type(catalog).__module__.startswith(("pyiceberg.catalog.rest", "pyiceberg.catalog.glue"))
-    return stateless or getattr(catalog, "may_be_kept", False)
-
-
-def _opened_with(settings: TableSettings) -> Hashable:
-    # A forked process must not share its parent's connections.
-    given = (os.getpid(), settings.catalog_name, settings.warehouse)
-    return (*given, frozenset(settings.catalog_properties.items()), frozenset(settings.s3.items()))
-
-
-@atexit.register
-def _close_idle() -> None:
-    while _idle:
-        _idle.popitem()[1].close()
 
 
 def _remembering(catalog: Catalog) -> Catalog:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from typing import Final
 
-from pyiceberg.catalog import URI, Catalog
+from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.io import FileIO, load_file_io
@@ -22,8 +23,6 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.typedef import Identifier
 from pyiceberg.utils.config import Config
-from sqlalchemy import create_engine
-from sqlalchemy.pool import NullPool
 
 from icefloe.state.record_cache import DigestCache
 
@@ -35,22 +34,28 @@ _parsed: DigestCache[TableMetadata] = DigestCache(max_bytes=8 * 1024**2)
 
 
 class RememberingSqlCatalog(SqlCatalog):
-    """Behaves as ``SqlCatalog`` does, and parses no metadata file twice in a process, nor copies it to change it.
-
-    Holds no connection to an SQLite file between two calls: one that is deleted, restored or copied while a process
-    lives is then what every later call sees.
-    """
+    """Behaves as ``SqlCatalog`` does, and parses no metadata file twice in a process, nor copies it to change it."""
 
     def _init_catalog(self) -> None:
-        if self.engine.dialect.name == "sqlite" and self.engine.url.database not in (None, "", ":memory:"):
-            self.engine.dispose()
-            self.engine = create_engine(self.properties[URI], echo=self.engine.echo, poolclass=NullPool)
         super()._init_catalog()
+        self._opened_file = self._file()
 
-    @property
-    def may_be_kept(self) -> bool:
-        """Whether this catalog can serve another epoch: not where the process itself holds what is in it."""
-        return self.engine.dialect.name != "sqlite" or isinstance(self.engine.pool, NullPool)
+    def is_usable(self) -> bool:
+        """Whether this catalog can serve another epoch: not once the SQLite file behind its connections is gone.
+
+        A process would go on with a file that was deleted or replaced, and commit to what nobody reads.
+        """
+        return self.engine.dialect.name != "sqlite" or (
+            self._opened_file is not None and self._opened_file == self._file()
+        )
+
+    def _file(self) -> tuple[int, int] | None:
+        """Return what tells the SQLite file from another one under its name; None where there is none."""
+        try:
+            found = os.stat(self.engine.url.database or "")
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
 
     def _convert_orm_to_iceberg(self, orm_table: IcebergTables) -> Table:
         location = orm_table.metadata_location

@@ -20,17 +20,16 @@ from pyiceberg.utils.properties import property_as_bool, property_as_int
 
 from icefloe.connector.iceberg_catalog import (
     check_creation,
-    give_back_catalog,
     is_new_warehouse,
     load_or_create,
     load_table,
     open_catalog,
     redact,
     secrets_of,
-    take_idle_catalog,
     translated,
 )
 from icefloe.connector.iceberg_evolution import difference, evolve, require_fit, stream_to_iceberg
+from icefloe.connector.iceberg_idle import give_back_catalog, take_idle_catalog
 from icefloe.connector.iceberg_publish import (
     Publisher,
     RetryPolicy,

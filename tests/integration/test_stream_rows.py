@@ -58,5 +58,5 @@ def test_every_row_of_thirty_batches_is_in_the_target_once(
     icefloe.finish(plan.state, options={**plan.s3, **plan.catalog()})
     verify(plan)
     if visibility == "roll" and layout == "plain":
-        # A file for each subtask of each micro-batch would be 155: files stay in flight across batches and restarts.
-        assert len(visible_files(plan)) < 60
+        # Files stay in flight across batches and restarts, although they are full at 3 KB here.
+        assert len(visible_files(plan)) < sum(files * tasks for files, tasks in RUNS) * 2 / 3

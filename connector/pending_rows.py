@@ -10,6 +10,11 @@ from icefloe.errors import CorruptStateError
 
 LoadPending = Callable[[], Iterable[pa.RecordBatch]]
 
+# So many small batches in a row become one: with hundreds of partitions there would be tens of thousands of them, and
+# each costs a few kilobytes beside its rows.
+_MERGED_BATCHES = 16
+_SMALL_BYTES = 256 << 10
+
 
 class PendingRows:
     """Stored rows come first, rows in memory after them; both keep their order.
@@ -35,6 +40,8 @@ class PendingRows:
         self.consumed_rows = 0
         self.batches: list[pa.RecordBatch] = []
         self._sizes: list[int] = []
+        # How many of the batches at the end are small.
+        self._small_batches = 0
         self.memory_rows = 0
         self.memory_bytes = 0
         # How many of the rows in memory, from the first on, ``new_rows`` has given out.
@@ -51,7 +58,7 @@ class PendingRows:
         return self.stored_arrow_bytes + self.memory_bytes
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Keep a batch. Nothing is copied."""
+        """Keep a batch. Nothing is copied, but for small batches once there are many of them."""
         if batch.num_rows == 0:
             return
         # nbytes counts what a slice refers to, not the buffers it shares with the batch it was cut from.
@@ -60,6 +67,15 @@ class PendingRows:
         self._sizes.append(size)
         self.memory_rows += batch.num_rows
         self.memory_bytes += size
+        self._small_batches = self._small_batches + 1 if size < _SMALL_BYTES else 0
+        if self._small_batches == _MERGED_BATCHES:
+            self._merge_small()
+
+    def _merge_small(self) -> None:
+        self.batches[-_MERGED_BATCHES:] = [pa.concat_batches(self.batches[-_MERGED_BATCHES:])]
+        # What the batches were counted with: sizes must not depend on when they were merged.
+        self._sizes[-_MERGED_BATCHES:] = [sum(self._sizes[-_MERGED_BATCHES:])]
+        self._small_batches = 0
 
     def peek(self) -> pa.Table:
         """Return all rows; nothing is taken. Raises ``CorruptStateError`` when state gives other rows than counted."""
@@ -99,7 +115,7 @@ class PendingRows:
     def _cut_batches(self, budget_bytes: int | None) -> list[pa.RecordBatch]:
         if budget_bytes is None:
             taken, self.batches, self._sizes = self.batches, [], []
-            self.memory_rows = self.memory_bytes = 0
+            self.memory_rows = self.memory_bytes = self._small_batches = 0
             return taken
         taken, used, whole = [], 0, 0
         for batch, size in zip(self.batches, self._sizes, strict=True):
@@ -113,7 +129,8 @@ class PendingRows:
             rows = min(rest[0].num_rows, max(1, rest[0].num_rows * (budget_bytes - used) // max(1, self._sizes[whole])))
             taken.append(rest[0].slice(0, rows))
             rest[0] = rest[0].slice(rows)
-        self.batches, self._sizes, self.memory_rows, self.memory_bytes = [], [], 0, 0
+        self.batches, self._sizes = [], []
+        self.memory_rows = self.memory_bytes = self._small_batches = 0
         for batch in rest:
             self.add(batch)
         return taken

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 
 from icefloe.connector.pending_rows import PendingRows
 from icefloe.errors import CorruptStateError
-from support.in_flight import EVENTS, events
+from support.in_flight import EVENTS, assert_same_rows, events, rows_of
 
 
 def stored(rows: int, batches: list[object] | None = None) -> PendingRows:
@@ -66,3 +67,15 @@ def test_new_rows_are_shown_once_and_stay() -> None:
 def test_other_rows_than_were_counted_are_refused_with_the_files_name(found: list[object]) -> None:
     with pytest.raises(CorruptStateError, match="file 1"):
         stored(10, found).take()
+
+
+def test_many_small_batches_become_few_and_keep_rows_order_and_size() -> None:
+    pending = PendingRows(EVENTS, owner="a file")
+    batches = [events(start, 10) for start in range(0, 1000, 10)]
+    for batch in batches:
+        pending.add(batch)
+    assert len(pending.batches) < 20
+    assert pending.memory_rows == 1000
+    assert pending.memory_bytes == sum(batch.nbytes for batch in batches)
+    first = pending.take(pending.memory_bytes // 3)
+    assert_same_rows(pa.concat_tables([first, pending.take()]), rows_of(batches))

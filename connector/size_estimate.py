@@ -10,9 +10,7 @@ import pyarrow as pa
 from icefloe.connector.parquet_format import ParquetFormat, writer_digest
 from icefloe.connector.row_group_encoder import encode_row_group
 
-# A quarter of the rows that would make it exact: the first row group comes out a little small, and the trial, which
-# the reader waits for, costs 40 ms instead of 150.
-_SAMPLE_MAX_BYTES = 4 * 1024 * 1024
+_SAMPLE_MAX_BYTES = 16 * 1024 * 1024
 _SAMPLE_GROWTH = 4
 # Used only while no row of the schema is at hand to be tried.
 _BLIND_RATIO = 0.3

@@ -216,7 +216,8 @@ def test_parts_and_trailing_bytes_are_a_valid_file_at_any_moment(steps: list[tup
     undisturbed_file = undisturbed.close()[0]
     if "hand over" not in [step for step, _ in steps]:
         assert row_counts(taken) == row_counts(undisturbed_file)
-    assert len(taken) == pytest.approx(len(undisturbed_file), rel=0.05)
+    # A process that takes over guesses the first ratio anew, which may cut one more row group: about 1 KB of metadata.
+    assert len(taken) == pytest.approx(len(undisturbed_file), rel=0.05, abs=2048)
 
 
 def kept_pending(kept: list[pa.RecordBatch], writer: ParquetBatchBufferingWriter) -> list[pa.RecordBatch]:

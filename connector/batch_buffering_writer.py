@@ -171,6 +171,15 @@ class ParquetBatchBufferingWriter:
         self._events.log(rows=batch.num_rows)
         self._assembler.add(batch)
 
+    @property
+    def ratio(self) -> EncodedRatio:
+        """What is known of the encoded ratio of this schema and format."""
+        return self._assembler.ratio
+
+    def measure(self) -> bool:
+        """Make sure that ``size_bytes`` is no guess, at the price of encoding on trial. False where it was none."""
+        return self._assembler.measure()
+
     def flush_row_group(self) -> None:
         """Encode what is pending as a row group now, however small: for the sake of memory."""
         self._assembler.flush()

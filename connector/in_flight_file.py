@@ -88,6 +88,8 @@ class InFlightFile:
         else:
             self._outlet = open_outlet(ctx, name, message.segments, straight=straight)
             self._writer = open_buffering_writer(ctx, encoded, pending, self._outlet)
+        if message.measured_arrow_bytes:
+            self._writer.ratio.learn(message.measured_arrow_bytes, message.measured_encoded_bytes)
 
     @classmethod
     def begin(
@@ -179,6 +181,10 @@ class InFlightFile:
         """Estimated length of the file if it were rolled now. Never waits."""
         return self._writer.size_bytes
 
+    def measure(self) -> None:
+        """Make sure that ``size_bytes`` is no guess; costs an encoding where too little is known of the writer."""
+        self._writer.measure()
+
     @property
     def buffered_bytes(self) -> int:
         """Arrow bytes held in memory."""
@@ -233,6 +239,7 @@ class InFlightFile:
         message.pending_arrow_bytes = pending.arrow_bytes
         message.nan_counts.clear()
         message.nan_counts.update(encoded.nan_counts)
+        message.measured_arrow_bytes, message.measured_encoded_bytes = self._writer.ratio.evidence()
         changed = encoded.position_bytes != self._resumed_at_bytes
         if changed:
             # An unchanged footer stays as it is stored: another PyArrow may write the same one with other bytes.

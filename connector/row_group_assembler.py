@@ -96,6 +96,9 @@ class RowGroupAssembler:
         target = self._format.row_group_bytes
         while True:
             estimate = self._estimate(self.pending.arrow_bytes, self.pending.batches)
+            # Rows that gathered over many epochs were never at hand together: half-way their size is measured once.
+            if self.pending.stored_rows and estimate * 2 >= target and self.measure():
+                continue
             if estimate < target or self.pending.memory_rows == 0:
                 return
             if self.settle():
@@ -129,6 +132,18 @@ class RowGroupAssembler:
             so_far.nan_counts[field_id] = so_far.nan_counts.get(field_id, 0) + count
         self._ratio.observe(row_group.arrow_bytes, row_group.length_bytes)
         return True
+
+    def measure(self) -> bool:
+        """Encode the pending rows on trial, where their size is no more than a guess. Returns False where it is known.
+
+        Without it the first file of a process would end far below its size: a small sample compresses worse.
+        """
+        if self.encoded.arrow_bytes or not self._ratio.is_guess(self.pending.arrow_bytes):
+            return False
+        trial = self.encode_aside()
+        if trial is not None:
+            self._ratio.observe(trial[0].arrow_bytes, len(trial[0].data))
+        return trial is not None
 
     def encode_aside(self) -> tuple[EncodedRowGroup, Mapping[int, int]] | None:
         """Encode the pending rows where they would stand, and leave everything as it is. None when there are none."""
@@ -168,6 +183,11 @@ class RowGroupAssembler:
                 for field_id, count in self._count_nans(batch).items():
                     totals[field_id] = totals.get(field_id, 0) + count
         return totals
+
+    @property
+    def ratio(self) -> EncodedRatio:
+        """What is known of the writer's encoded ratio."""
+        return self._ratio
 
     def _estimate(self, arrow_bytes: int, batches: Sequence[pa.RecordBatch] = ()) -> int:
         if arrow_bytes == 0:

@@ -42,16 +42,36 @@ class EncodedRatio:
 
     def estimate(self, arrow_bytes: int, batches: Sequence[pa.RecordBatch] = ()) -> int:
         """Return the encoded size of ``arrow_bytes``; where too little is known, ``batches`` are encoded on trial."""
-        if self._wants_sample(arrow_bytes) and batches:
+        if batches and self._wants_sample(arrow_bytes, batches):
             self._sample(batches)
         ratio = self._ratio
         return int(arrow_bytes * (_BLIND_RATIO if ratio is None else ratio))
 
-    def _wants_sample(self, arrow_bytes: int) -> bool:
+    def is_guess(self, arrow_bytes: int) -> bool:
+        """Whether less than half of so many Arrow bytes was ever encoded at once: small pieces compress worse."""
         with self._lock:
+            return self._evidence_bytes * 2 < arrow_bytes
+
+    def evidence(self) -> tuple[int, int]:
+        """Return the most Arrow bytes that the ratio rests on, and what they become: what another process can learn."""
+        with self._lock:
+            return self._evidence_bytes, int(self._evidence_bytes * (self._ratio or 0))
+
+    def learn(self, arrow_bytes: int, encoded_bytes: int) -> None:
+        """Take another process' evidence, where it rests on more than this one has seen."""
+        with self._lock:
+            if arrow_bytes > self._evidence_bytes:
+                self._ratio, self._evidence_bytes = encoded_bytes / arrow_bytes, arrow_bytes
+
+    def _wants_sample(self, arrow_bytes: int, batches: Sequence[pa.RecordBatch]) -> bool:
+        with self._lock:
+            enough = self._evidence_bytes * _SAMPLE_GROWTH
             if self._ratio is None:
                 return arrow_bytes > 0
-            return self._evidence_bytes < _SAMPLE_MAX_BYTES and arrow_bytes >= self._evidence_bytes * _SAMPLE_GROWTH
+            if self._evidence_bytes >= _SAMPLE_MAX_BYTES or arrow_bytes < enough:
+                return False
+        # Rows that wait in state are counted and not at hand: a sample must be able to teach something.
+        return int(sum(batch.nbytes for batch in batches)) >= enough
 
     def _sample(self, batches: Sequence[pa.RecordBatch]) -> None:
         sample, size = [], 0

@@ -166,7 +166,7 @@ class SubtaskWriter:
             self._finish(file, RollReason.FINGERPRINT)
         now = self._clock()
         for key, file in self._files():
-            reason = self._plan.roll.due(file, now_us=now, watermark_us=self._watermark_us)
+            reason = self._due(file, now)
             if reason is not None:
                 self._roll(key, file, reason)
         crash_point("task.rolled")
@@ -180,7 +180,7 @@ class SubtaskWriter:
             self._open.setdefault(file.partition, []).append(file)
         self._retired.clear()
         for key, file in self._files():
-            due = self._plan.roll.due(file, now_us=now, watermark_us=self._watermark_us)
+            due = self._due(file, now)
             reason = due if due_only else RollReason.FINISH
             if reason is not None:
                 self._roll(key, file, reason)
@@ -214,9 +214,21 @@ class SubtaskWriter:
         for key, part in self._partitioner.split(whole):
             file = self._file_for(key)
             file.append(_unpinned(part, whole))
-            if self._plan.roll.is_full(file):
+            if self._is_full(file):
                 self._roll(key, file, RollReason.SIZE)
         self._keep_budgets()
+
+    def _due(self, file: InFlightFile, now_us: int) -> RollReason | None:
+        if self._is_full(file) and not self._plan.roll.every_batch:
+            return RollReason.SIZE
+        return self._plan.roll.due(file, now_us=now_us, watermark_us=self._watermark_us)
+
+    def _is_full(self, file: InFlightFile) -> bool:
+        """Whether a file has its size. From half-way on that is no guess from a few rows, unless the batch ends it."""
+        roll = self._plan.roll
+        if not roll.every_batch and file.size_bytes * 2 >= roll.file_size_bytes:
+            file.measure()
+        return roll.is_full(file)
 
     def _files(self) -> list[tuple[PartitionKey, InFlightFile]]:
         return [(key, file) for held in (self._open, self._idle) for key, files in held.items() for file in files]

@@ -124,7 +124,7 @@ class Segment(_message.Message):
     def __init__(self, name: _Optional[str] = ..., length_bytes: _Optional[int] = ..., crc32: _Optional[int] = ...) -> None: ...
 
 class InFlightFile(_message.Message):
-    __slots__ = ("format_version", "file_id", "partition", "fingerprint", "segments", "position_bytes", "encoded_rows", "encoded_arrow_bytes", "pending_key", "pending_from", "pending_rows", "pending_arrow_bytes", "began_us", "last_write_us", "nan_counts", "representative_timestamp_us", "max_event_time_us", "footer_crc32")
+    __slots__ = ("format_version", "file_id", "partition", "fingerprint", "segments", "position_bytes", "encoded_rows", "encoded_arrow_bytes", "pending_key", "pending_from", "pending_rows", "pending_arrow_bytes", "began_us", "last_write_us", "nan_counts", "representative_timestamp_us", "max_event_time_us", "footer_crc32", "measured_arrow_bytes", "measured_encoded_bytes")
     class NanCountsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -150,6 +150,8 @@ class InFlightFile(_message.Message):
     REPRESENTATIVE_TIMESTAMP_US_FIELD_NUMBER: _ClassVar[int]
     MAX_EVENT_TIME_US_FIELD_NUMBER: _ClassVar[int]
     FOOTER_CRC32_FIELD_NUMBER: _ClassVar[int]
+    MEASURED_ARROW_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MEASURED_ENCODED_BYTES_FIELD_NUMBER: _ClassVar[int]
     format_version: int
     file_id: str
     partition: PartitionKey
@@ -168,7 +170,9 @@ class InFlightFile(_message.Message):
     representative_timestamp_us: int
     max_event_time_us: int
     footer_crc32: int
-    def __init__(self, format_version: _Optional[int] = ..., file_id: _Optional[str] = ..., partition: _Optional[_Union[PartitionKey, _Mapping]] = ..., fingerprint: _Optional[_Union[Fingerprint, _Mapping]] = ..., segments: _Optional[_Iterable[_Union[Segment, _Mapping]]] = ..., position_bytes: _Optional[int] = ..., encoded_rows: _Optional[int] = ..., encoded_arrow_bytes: _Optional[int] = ..., pending_key: _Optional[int] = ..., pending_from: _Optional[int] = ..., pending_rows: _Optional[int] = ..., pending_arrow_bytes: _Optional[int] = ..., began_us: _Optional[int] = ..., last_write_us: _Optional[int] = ..., nan_counts: _Optional[_Mapping[int, int]] = ..., representative_timestamp_us: _Optional[int] = ..., max_event_time_us: _Optional[int] = ..., footer_crc32: _Optional[int] = ...) -> None: ...
+    measured_arrow_bytes: int
+    measured_encoded_bytes: int
+    def __init__(self, format_version: _Optional[int] = ..., file_id: _Optional[str] = ..., partition: _Optional[_Union[PartitionKey, _Mapping]] = ..., fingerprint: _Optional[_Union[Fingerprint, _Mapping]] = ..., segments: _Optional[_Iterable[_Union[Segment, _Mapping]]] = ..., position_bytes: _Optional[int] = ..., encoded_rows: _Optional[int] = ..., encoded_arrow_bytes: _Optional[int] = ..., pending_key: _Optional[int] = ..., pending_from: _Optional[int] = ..., pending_rows: _Optional[int] = ..., pending_arrow_bytes: _Optional[int] = ..., began_us: _Optional[int] = ..., last_write_us: _Optional[int] = ..., nan_counts: _Optional[_Mapping[int, int]] = ..., representative_timestamp_us: _Optional[int] = ..., max_event_time_us: _Optional[int] = ..., footer_crc32: _Optional[int] = ..., measured_arrow_bytes: _Optional[int] = ..., measured_encoded_bytes: _Optional[int] = ...) -> None: ...
 
 class WriterDescription(_message.Message):
     __slots__ = ("arrow_schema", "timestamp_index", "compression", "compression_level", "row_group_bytes", "properties", "schema_id", "spec_id", "format_version")

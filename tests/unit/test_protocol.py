@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from icefloe.connector.finish import finish
+from icefloe.connector.size_estimate import _shared
+from icefloe.connector.subtask_state import _left_in_memory
 from icefloe.errors import ConflictError, FencedError, IcefloeError, OptionError
 from support.harness import Harness, event_rows
 from support.rows import assert_every_visible_file_is_whole, assert_no_row_lost_or_doubled, read_path, visible_files
@@ -213,3 +215,15 @@ def test_a_batch_is_replayed_after_a_finish_however_few_records_are_kept(tmp_pat
     query.run(1, [[event_rows(100, 100)]])
     finish(str(query.checkpoint / "icefloe"))
     assert_no_row_lost_or_doubled(ids(out), range(200))
+
+
+def test_small_batches_of_rows_that_compress_well_still_give_files_of_the_asked_size(tmp_path: Path, out: Path) -> None:
+    # A few hundred rows compress far worse than the file they end up in: the size must not be guessed from them.
+    query = harness(tmp_path, visibility="roll", rollFileSize="200KB", compression="zstd")
+    for batch in range(60):
+        _left_in_memory.clear()
+        _shared.clear()  # Every batch meets a process that knows nothing.
+        query.run(batch, [[event_rows(batch * 800, 800)]])
+    sizes = [file.stat().st_size for file in visible_files(out)]
+    assert sizes
+    assert all(180 << 10 <= size <= 230 << 10 for size in sizes), sizes

@@ -11,7 +11,7 @@ READY := $(VENV)/.ready
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test faults soak check lint types proto docs wheel lock clean java
+.PHONY: bench bench-large bench-small bench-first bench-layout bench-growth bench-memory help setup demo test faults soak check lint types proto docs wheel lock clean java
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,15 +28,26 @@ demo: java $(READY) ## stream events into a local Iceberg table and show what is
 	@$(BIN)/python examples/quickstart.py
 
 test: java $(READY) ## run all tests; PYTEST_ARGS="-k word" narrows them
-	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist worksteal $(PYTEST_ARGS)
 
 faults: java $(READY) ## attack exactly-once for 15 minutes: real Spark killed, all twins, 10,000 schedules; SEED=n repeats
-	@ICEFLOE_SEED=$(SEED) ICEFLOE_SCHEDULES=10000 ICEFLOE_TWIN_CASES=20 ICEFLOE_SPARK_SECONDS=60 ICEFLOE_FAULT_RESULTS=$(FAULT_RESULTS) \
+	@ICEFLOE_SEED=$(SEED) ICEFLOE_ALL_PASSAGES=1 ICEFLOE_SCHEDULES=10000 ICEFLOE_TWIN_CASES=20 ICEFLOE_SPARK_SECONDS=60 ICEFLOE_FAULT_RESULTS=$(FAULT_RESULTS) \
 		$(BIN)/python -m pytest -m "faults or not soak" --timeout 1800 -s -q tests/fault tests/integration/test_stream_kills.py $(PYTEST_ARGS)
 
 soak: java $(READY) ## kill, twin and reorder at random for MINUTES=30; prints its seed, SEED=n repeats
 	@ICEFLOE_SEED=$(SEED) ICEFLOE_SPARK_SECONDS=600 $(BIN)/python -m pytest -m faults --timeout 1800 -s -q tests/fault/test_spark_kills.py
 	@$(BIN)/python tests/fault/soak.py --minutes $(MINUTES) $(if $(filter-out 0,$(SEED)),--seed $(SEED))
+
+bench: java $(READY) ## measure streams beside their peers (about 20 minutes); single ones: bench-large, bench-small, ...
+	@$(MAKE) --no-print-directory bench-large bench-small bench-first bench-layout bench-growth bench-memory
+
+bench-large bench-small bench-first: bench-%: java $(READY)
+	@$(BIN)/python benchmarks/streams.py $* --save benchmarks/results
+	@$(BIN)/python benchmarks/page.py
+
+bench-layout bench-growth bench-memory: bench-%: java $(READY)
+	@$(BIN)/python benchmarks/$*.py --save benchmarks/results
+	@$(BIN)/python benchmarks/page.py
 
 check: lint types test ## what CI runs: lint, types, tests
 

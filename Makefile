@@ -11,7 +11,7 @@ READY := $(VENV)/.ready
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: bench bench-large bench-small bench-first bench-layout bench-growth bench-memory help setup demo test faults soak check lint types proto docs wheel lock clean java
+.PHONY: bench help setup demo test faults soak check lint types proto docs wheel lock clean java
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

@@ -28,7 +28,7 @@ demo: java $(READY) ## stream events into a local Iceberg table and show what is
 	@$(BIN)/python examples/quickstart.py
 
 test: java $(READY) ## run all tests; PYTEST_ARGS="-k word" narrows them
-	@$(BIN)/python -m pytest -n 2 --dist worksteal $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
 
 faults: java $(READY) ## attack exactly-once for 15 minutes: real Spark killed, all twins, 10,000 schedules; SEED=n repeats
 	@ICEFLOE_SEED=$(SEED) ICEFLOE_ALL_PASSAGES=1 ICEFLOE_SCHEDULES=10000 ICEFLOE_TWIN_CASES=20 ICEFLOE_SPARK_SECONDS=60 ICEFLOE_FAULT_RESULTS=$(FAULT_RESULTS) \

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from support.s3_service import Bucket, S3Service
     from support.seaweed import Seaweed
 
+# Files outside of tests/contract that need SeaweedFS, and those that start a Spark of their own in another process.
+SEAWEED_FILES = ("test_iceberg_attacks.py", "test_cli_s3.py", "test_services.py")
+JVM_FILES = ("test_docs.py", "test_examples.py", "test_stream_kills.py", "test_cluster.py")
+
 # A developer's own AWS settings must neither reach a test nor be needed by one; loopback never goes through a proxy.
 for _name in [name for name in os.environ if name.startswith("AWS_")]:
     del os.environ[_name]
@@ -25,6 +29,16 @@ os.environ["NO_PROXY"] = os.environ["no_proxy"] = "127.0.0.1,localhost"
 os.environ["PYTHONPATH"] = os.pathsep.join(
     part for part in (str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")) if part
 )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give what starts a JVM, and what starts SeaweedFS, to one process each: two of a kind starve each other."""
+    for item in items:
+        name = item.path.name
+        if item.path.parent.name == "contract" or name in SEAWEED_FILES:
+            item.add_marker(pytest.mark.xdist_group("seaweed"))
+        elif "spark" in getattr(item, "fixturenames", ()) or name in JVM_FILES:
+            item.add_marker(pytest.mark.xdist_group("spark"))
 
 
 @pytest.fixture(scope="session")

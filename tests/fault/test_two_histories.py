@@ -129,7 +129,7 @@ def test_a_state_that_vanished_whole_is_refused_by_the_ledger_of_the_target(tmp_
     run(of, 1)
     shutil.rmtree(of.checkpoint / "icefloe")
     for _ in range(2):
-        with pytest.raises(ConflictError, match="ICEFLOE_LEDGER"):
+        with pytest.raises(ConflictError, match="ICEFLOE_STATE_LOST"):
             run(of, 2)
     assert_no_row_lost_or_doubled(ids(tmp_path), range(40))
 

@@ -212,7 +212,9 @@ class Schedule:
             self.scheduler.before_step = lambda: None
             if all((self.main.checkpoint / "commits" / str(batch)).exists() for batch in range(self.batches)):
                 break
-            if self.copied is not None and isinstance(last.error, IcefloeError | TaskGivenUpError):
+            # A copy that runs may have won for ever; without one, a driver that was fenced by a finish is restarted.
+            rival = self.copied is not None and bool(self.copied.refused)
+            if rival and isinstance(last.error, IcefloeError | TaskGivenUpError):
                 break
             last = self.start(self.main)
         else:

@@ -94,8 +94,9 @@ def _launch(scratch: Path, ports: dict[str, int]) -> Launch:
             "-admin.ui=false",
             "-webdav=false",
             "-s3.port.lance=0",
-            "-filer.localSocket=" + str(scratch / "filer.sock"),
-            "-s3.localSocket=" + str(scratch / "s3.sock"),
+            # Relative to the scratch folder: a socket's path has room for about a hundred bytes.
+            "-filer.localSocket=filer.sock",
+            "-s3.localSocket=s3.sock",
             *(f"-{flag}={port}" for flag, port in ports.items()),
         ],
         # The catalog is the last part to come up, and it answers without a signature here.

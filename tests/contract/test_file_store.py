@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -232,6 +233,17 @@ class S3Contract(FileStoreContract):
         for made, by in ((name, attempt), (other, other_attempt)):
             head = client.head_object(Bucket=bucket.name, Key=f"warehouse/data/{made}")
             assert head["Metadata"] == {"icefloe-attempt": by}
+
+    def test_parts_that_the_store_has_under_another_etag_are_completed(
+        self, files: FileStore, bucket: Bucket, client: Any
+    ) -> None:
+        name, attempt = own_name()
+        upload = files.begin(name, attempt, hidden=True)
+        part = files.put_part(upload, 1, 0, [b"rows"])
+        with pytest.raises(StorageError, match="ICEFLOE_STORAGE_FAILED"):
+            files.complete(upload, [replace(part, etag='"0bad"', length_bytes=5)])
+        files.complete(upload, [replace(part, etag='"0bad"')])
+        assert client.get_object(Bucket=bucket.name, Key=f"warehouse/data/{name}")["Body"].read() == b"rows"
 
     def test_another_jobs_unfinished_files_are_not_listed(self, files: FileStore) -> None:
         info = TaskInfo("ffffffff-1111", "sink", 0)

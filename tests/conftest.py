@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -14,10 +14,6 @@ if TYPE_CHECKING:
 
     from support.s3_service import Bucket, S3Service
     from support.seaweed import Seaweed
-
-# Files outside of tests/contract that need SeaweedFS, and those that start a Spark of their own in another process.
-SEAWEED_FILES = ("test_iceberg_attacks.py", "test_cli_s3.py", "test_services.py")
-JVM_FILES = ("test_docs.py", "test_examples.py", "test_stream_kills.py", "test_cluster.py")
 
 # A developer's own AWS settings must neither reach a test nor be needed by one; loopback never goes through a proxy.
 for _name in [name for name in os.environ if name.startswith("AWS_")]:
@@ -31,14 +27,12 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give what starts a JVM, and what starts SeaweedFS, to one process each: two of a kind starve each other."""
-    for item in items:
-        name = item.path.name
-        if item.path.parent.name == "contract" or name in SEAWEED_FILES:
-            item.add_marker(pytest.mark.xdist_group("seaweed"))
-        elif "spark" in getattr(item, "fixturenames", ()) or name in JVM_FILES:
-            item.add_marker(pytest.mark.xdist_group("spark"))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With `pytest -n`, share the tests out by the services that they start."""
+    from support.parallel import ByService
+
+    return ByService(config, log)
 
 
 @pytest.fixture(scope="session")

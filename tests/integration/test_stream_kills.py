@@ -22,7 +22,7 @@ BATCHES = 30
 @pytest.mark.parametrize(
     ("target", "visibility", "kills"),
     [
-        ("table", "roll", 2),
+        ("table", "roll", 1),
         pytest.param("path", "batch", 5, marks=pytest.mark.faults),
         pytest.param("path", "roll", 5, marks=pytest.mark.faults),
         pytest.param("table", "batch", 5, marks=pytest.mark.faults),

@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerContext
 from typing import Any
 
 _PATIENCE_SECONDS = 120
@@ -29,6 +30,7 @@ _PRELOADED = [
     "icefloe.connector.cleaning",
     "icefloe.connector.iceberg_leftovers",
     "support.query_runs",
+    "support.racing",
 ]
 
 
@@ -41,13 +43,19 @@ class Ended:
     killed: bool = False
 
 
+def forking() -> ForkServerContext:
+    """Return what forks children off a warm process. There is one such process for all, loaded by whoever is first."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(_PRELOADED)
+    return context
+
+
 def run_in_child(function: Callable[..., Any], *arguments: Any, **named: Any) -> Ended:
     """Call a function of a module in a child and wait for its end. Safe from several threads at once.
 
     Raises ``AssertionError`` when the child neither answers nor dies, or dies otherwise than by SIGKILL.
     """
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(_PRELOADED)
+    context = forking()
     here, there = context.Pipe(duplex=False)
     child = context.Process(target=_child, args=(there, function, arguments, named), daemon=True)
     child.start()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
 from icefloe.state.storage import StorageProvider
+from support.child_process import forking
 
 RACERS = 8
 _STEP_SECONDS = 60
@@ -19,9 +19,7 @@ _barrier: Any = None
 @contextmanager
 def racing_processes() -> Iterator[ProcessPoolExecutor]:
     """Eight processes that share nothing, waiting for work; gone when the block ends."""
-    context = multiprocessing.get_context("forkserver")
-    # Loaded once, in a process without threads, instead of eight times.
-    context.set_forkserver_preload(["support.racing", "icefloe.state.s3_storage"])
+    context = forking()
     barrier = context.Barrier(RACERS)
     with ProcessPoolExecutor(RACERS, mp_context=context, initializer=_keep, initargs=(barrier,)) as pool:
         yield pool

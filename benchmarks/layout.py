@@ -3,7 +3,7 @@
     python benchmarks/layout.py [--epochs 200] [--save folder]
 
 Icefloe keeps files in flight until they have 64 MB. The peers write a file per task and micro-batch, and reach the same
-layout only by compacting afterwards, which is timed as part of their cost.
+layout only by compacting afterwards, which is timed as part of their cost: Iceberg's own sink by its own procedure.
 """
 
 from __future__ import annotations
@@ -14,12 +14,16 @@ import shutil
 import statistics
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
-from spark_arms import Start, batch_seconds, foreach_batch, icefloe_table, session, source, spark_parquet
+from iceberg_sink import running_iceberg_sink
+from pyspark.sql import SparkSession
+from spark_arms import Start, foreach_batch, icefloe_table, session, spark_parquet
+from spark_source import batch_seconds, source
 
 import icefloe
 
@@ -50,19 +54,29 @@ def compact(files: list[Path], out: Path) -> None:
     )
 
 
-def scan_seconds(files: list[Path], columns: list[str] | None) -> float:
-    """Return the median time of reading all rows of some columns."""
+def median_seconds(scan: Callable[[], object]) -> float:
+    """Return the median time of a scan."""
 
     def once() -> float:
         began = time.perf_counter()
-        ds.dataset([str(f) for f in files]).to_table(columns=columns)
+        scan()
         return time.perf_counter() - began
 
     once()
     return statistics.median(once() for _ in range(5))
 
 
-def measure(folder: Path, stream_s: float, *, in_flight: bool) -> dict[str, float]:
+def scans(spark: SparkSession, paths: list[str]) -> dict[str, float]:
+    """Read all columns, and one column, with PyArrow and with Spark."""
+    found: dict[str, float] = {}
+    for name, columns in (("full", None), ("one_column", ["user_id"])):
+        rows = spark.read.parquet(*paths).select(*(columns or ["*"]))
+        found[f"{name}_scan_s"] = median_seconds(lambda chosen=columns: ds.dataset(paths).to_table(columns=chosen))
+        found[f"{name}_spark_scan_s"] = median_seconds(rows.write.format("noop").mode("overwrite").save)
+    return found
+
+
+def measure(spark: SparkSession, folder: Path, stream_s: float, *, in_flight: bool) -> dict[str, float]:
     """Describe what an arm left behind and what it cost to get there."""
     began = time.perf_counter()
     if in_flight:
@@ -85,8 +99,23 @@ def measure(folder: Path, stream_s: float, *, in_flight: bool) -> dict[str, floa
         "stream_s": stream_s + finish_s,
         "compaction_s": compaction_s,
         "total_s": stream_s + finish_s + compaction_s,
-        "full_scan_s": scan_seconds(files, None),
-        "one_column_scan_s": scan_seconds(files, ["user_id"]),
+        **scans(spark, [str(f) for f in files]),
+    }
+
+
+def iceberg_sink(scratch: Path, epochs: int) -> dict[str, float] | None:
+    """Stream and compact with Iceberg's own sink; None where it is not installed."""
+    with running_iceberg_sink(scratch) as peer:
+        if peer is None:
+            return None
+        answer = peer.stream(scratch, rows=ROWS, batches=epochs, skip=1, compact=True)
+    stream_s = sum(answer["seconds"])
+    return {
+        "files": answer["files"],
+        "row_groups": answer["row_groups"],
+        "stream_s": stream_s,
+        "compaction_s": answer["compaction_s"],
+        "total_s": stream_s + answer["compaction_s"],
     }
 
 
@@ -104,16 +133,19 @@ def main() -> None:
     results = {}
     with tempfile.TemporaryDirectory(prefix="icefloe-bench-") as temporary:
         spark = session(Path(temporary))
-        spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", given.epochs)
         for name, start in arms.items():
             folder = Path(temporary) / name
             folder.mkdir()
             query = start(source(spark, ROWS), folder)
             stream_s = sum(batch_seconds(query, given.epochs, skip=1))
-            results[name] = measure(folder, stream_s, in_flight=name == "icefloe-roll")
+            results[name] = measure(spark, folder, stream_s, in_flight=name == "icefloe-roll")
             print(name, {key: round(value, 2) for key, value in results[name].items()}, flush=True)
             shutil.rmtree(folder)
         spark.stop()
+        peer = iceberg_sink(Path(temporary) / "peer", given.epochs)
+        if peer is not None:
+            results["iceberg-spark"] = peer
+            print("iceberg-spark", {key: round(value, 2) for key, value in peer.items()})
     if given.save is not None:
         given.save.mkdir(parents=True, exist_ok=True)
         (given.save / "layout.json").write_text(json.dumps(results, indent=2) + "\n")

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import statistics
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,21 +18,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
+from spark_source import settings
 
 import icefloe
-
-# Nine columns: numbers, text of low and high cardinality, times, a decimal, a flag.
-COLUMNS = (
-    "value AS id",
-    "value * 7919 % 100003 AS user_id",
-    "concat('user-', value * 31 % 50000) AS name",
-    "element_at(array('view', 'click', 'cart', 'order'), int(value % 4) + 1) AS kind",
-    "timestamp_micros(1767225600000000 + value * 1000) AS ts",
-    "date_from_unix_date(int(20454 + value % 7)) AS day",
-    "CAST(value % 10007 AS DOUBLE) / 7 AS amount",
-    "CAST(value % 1000 AS DECIMAL(10, 2)) AS price",
-    "value % 3 = 0 AS flag",
-)
 
 
 class DroppingSource(DataSource):
@@ -65,26 +51,10 @@ class DroppingWriter(DataSourceStreamArrowWriter):
 
 def session(folder: Path) -> SparkSession:
     """Start Spark as the docs advise."""
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.memory", "4g")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.parquet.compression.codec", "zstd")
-        .config("spark.sql.warehouse.dir", str(folder / "spark"))
-        .getOrCreate()
-    )
-    spark.sparkContext.setLogLevel("ERROR")
+    spark = SparkSession.builder.master("local[2]").config(map=settings(folder)).getOrCreate()
     icefloe.register(spark)
     spark.dataSource.register(DroppingSource)
     return spark
-
-
-def source(spark: SparkSession, rows_per_batch: int, tasks: int = 2) -> DataFrame:
-    """Return a stream of ``rows_per_batch`` rows per micro-batch, the same rows in every run."""
-    stream = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", rows_per_batch)
-    return stream.option("numPartitions", tasks).load().selectExpr(*COLUMNS)
 
 
 Start = Callable[[DataFrame, Path], StreamingQuery]
@@ -101,6 +71,16 @@ def icefloe_table(visibility: str, **options: str) -> Start:
     def start(df: DataFrame, folder: Path) -> StreamingQuery:
         writer = df.writeStream.format("icefloe").option("table", "bench.events").options(**options)
         return started(writer.option("warehouse", str(folder / "lake")).option("visibility", visibility), folder)
+
+    return start
+
+
+def icefloe_path(data: Callable[[Path], str], state: Callable[[Path], str], **options: str) -> Start:
+    """Icefloe into a plain directory, with data and state where the functions say for a run's folder."""
+
+    def start(df: DataFrame, folder: Path) -> StreamingQuery:
+        writer = df.writeStream.format("icefloe").option("path", data(folder)).options(**options)
+        return started(writer.option("stateLocation", state(folder)), folder)
 
     return start
 
@@ -127,19 +107,3 @@ def foreach_batch(df: DataFrame, folder: Path) -> StreamingQuery:
         catalog.create_table_if_not_exists("bench.events", rows.schema).append(rows)
 
     return started(df.writeStream.foreachBatch(append), folder)
-
-
-def batch_seconds(query: StreamingQuery, batches: int, *, skip: int) -> list[float]:
-    """Let the query run for so many micro-batches, stop it, and return the time of each but the first ``skip``."""
-    while query.lastProgress is None or query.lastProgress.batchId < batches - 1:
-        if query.exception() is not None:
-            raise query.exception()  # type: ignore[misc]
-        time.sleep(0.02)
-    query.stop()
-    done = [p for p in query.recentProgress if p.numInputRows > 0 and skip <= p.batchId < batches]
-    return [p.durationMs["triggerExecution"] / 1000 for p in done]
-
-
-def median_batch_seconds(query: StreamingQuery, batches: int, *, skip: int) -> float:
-    """Return the median time of a micro-batch."""
-    return statistics.median(batch_seconds(query, batches, skip=skip))

@@ -8,23 +8,21 @@ from __future__ import annotations
 import argparse
 import itertools
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from iceberg_sink import running_iceberg_sink
 from runner import Report, run
-from spark_arms import (
-    Start,
-    dropping,
-    foreach_batch,
-    icefloe_table,
-    median_batch_seconds,
-    session,
-    source,
-    spark_parquet,
-)
+from spark_arms import Start, dropping, foreach_batch, icefloe_path, icefloe_table, session, spark_parquet
+from spark_source import median_batch_seconds, source
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from support.seaweed import running_seaweed
 
 LARGE_ROWS = 2_000_000
 SMALL_ROWS = 1_000
@@ -34,8 +32,14 @@ LARGE_BATCHES, SMALL_BATCHES = 4, 25
 def interleaved(
     benchmark: str, arms: Mapping[str, Start], *, rows: int, batches: int, skip: int, rounds: int
 ) -> Report:
-    """Run each arm as a query of its own, again and again in turns, and compare their median micro-batches."""
-    with tempfile.TemporaryDirectory(prefix="icefloe-bench-") as temporary:
+    """Run each arm as a query of its own, again and again in turns, and compare their median micro-batches.
+
+    The first arm is the reference. Iceberg's own sink is one more arm where it is installed.
+    """
+    with (
+        tempfile.TemporaryDirectory(prefix="icefloe-bench-") as temporary,
+        running_iceberg_sink(Path(temporary) / "peer") as peer,
+    ):
         folder = Path(temporary)
         spark = session(folder)
         numbers = itertools.count()
@@ -51,9 +55,17 @@ def interleaved(
 
             return once
 
+        def icebergs_own() -> float:
+            assert peer is not None
+            place = folder / str(next(numbers))
+            return statistics.median(peer.stream(place, rows=rows, batches=batches, skip=skip)["seconds"])
+
         own = {name: arm(start) for name, start in arms.items()}
+        reference = next(iter(own))
+        if peer is not None:
+            own["iceberg-spark"] = icebergs_own
         try:
-            return run(benchmark, own, reference="spark-parquet", rounds=rounds, own_clock=True)
+            return run(benchmark, own, reference=reference, rounds=rounds, own_clock=True)
         finally:
             spark.stop()
 
@@ -80,6 +92,19 @@ def small(rounds: int) -> Report:
         "foreachBatch-pyiceberg": foreach_batch,
     }
     return interleaved("small", arms, rows=SMALL_ROWS, batches=SMALL_BATCHES, skip=5, rounds=rounds)
+
+
+def s3(rounds: int) -> Report:
+    """Large micro-batches into a plain directory: data and state on the local disk, and both on S3."""
+    with running_seaweed() as service:
+        bucket = service.s3.new_bucket()
+        arms: dict[str, Start] = {
+            "local": icefloe_path(lambda f: str(f / "data"), lambda f: str(f / "state")),
+            "s3": icefloe_path(
+                lambda f: f"{bucket.url}/{f.name}/data", lambda f: f"{bucket.url}/{f.name}/state", **service.s3.options
+            ),
+        }
+        return interleaved("s3", arms, rows=LARGE_ROWS, batches=LARGE_BATCHES, skip=1, rounds=rounds)
 
 
 def first_batch(name: str) -> float:
@@ -112,7 +137,7 @@ def first(rounds: int) -> Report:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("what", choices=["large", "small", "first", "first-of"])
+    parser.add_argument("what", choices=["large", "small", "first", "s3", "first-of"])
     parser.add_argument("name", nargs="?", default="")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--save", type=Path)
@@ -120,7 +145,7 @@ def main() -> None:
     if given.what == "first-of":
         print(first_batch(given.name))
         return
-    report = {"large": large, "small": small, "first": first}[given.what](given.rounds)
+    report = {"large": large, "small": small, "first": first, "s3": s3}[given.what](given.rounds)
     print(report.to_text())
     if given.save is not None:
         given.save.mkdir(parents=True, exist_ok=True)

@@ -20,7 +20,7 @@ from support.ports import LOOPBACK
 from support.s3_service import S3Service
 
 _PATIENCE_SECONDS = 60
-_SLOW_SECONDS = 0.1
+_SLOW_SECONDS = 0.05
 WRONG_ETAG = '"00000000000000000000000000000bad"'
 # Each hop has its own connection and its own framing of the body.
 _HOP_HEADERS = frozenset({"connection", "keep-alive", "transfer-encoding", "content-length", "expect"})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import s3fs
@@ -156,7 +157,9 @@ class S3Storage:
                 )
 
     def check_conditional_put(self) -> None:
-        """Find out whether the store honours ``If-None-Match``: three small requests, nothing is left behind.
+        """Find out whether the store honours ``If-None-Match``: three small requests.
+
+        Nothing is left behind, unless the store refuses to delete the probe: one byte, where nothing is listed.
 
         Raises ``StorageError`` when it does not: two drivers could both believe to own an epoch.
         """
@@ -165,8 +168,10 @@ class S3Storage:
         try:
             self._call(what, lambda: self._put_object_if_absent(self._bucket, name, b"1"))
             honoured = not self._call(what, lambda: self._put_object_if_absent(self._bucket, name, b"2"))
-            self.request("delete_object", what="deleting a probe", Bucket=self._bucket, Key=name)
+            self._delete_probe(name)
         except StorageError as error:
+            with suppress(StorageError):
+                self._delete_probe(name)
             refusal = refusal_of(error.__cause__) if error.__cause__ else None
             if refusal is None or refusal.status != 501:
                 raise
@@ -177,6 +182,9 @@ class S3Storage:
                 f"the store behind {self.url} (endpoint {self._options.endpoint or 'of the environment'}) overwrites "
                 "objects in spite of If-None-Match: state needs a store that honours it, or a local disk",
             )
+
+    def _delete_probe(self, name: str) -> None:
+        self.request("delete_object", what="deleting a probe", Bucket=self._bucket, Key=name)
 
     def _put_object(self, bucket: str, name: str, data: bytes | memoryview, **condition: str) -> None:
         if len(data) > MAX_PUT_BYTES:

@@ -93,6 +93,8 @@ def _launch(scratch: Path, ports: dict[str, int]) -> Launch:
             "-master.telemetry=false",
             "-admin.ui=false",
             "-webdav=false",
+            # A bucket takes volumes of its own, and every test a bucket.
+            "-volume.max=10000",
             "-s3.port.lance=0",
             # Relative to the scratch folder: a socket's path has room for about a hundred bytes.
             "-filer.localSocket=filer.sock",

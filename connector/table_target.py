@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from icefloe.connector.iceberg_catalog import translated
 from icefloe.connector.iceberg_publish import read_ledger
 from icefloe.connector.iceberg_table import IcebergTarget
 from icefloe.connector.options import SinkOptions
@@ -103,17 +104,20 @@ class TableTarget:
         """Refuse to append files that are gone: readers would fail on them, and nobody would learn of the loss."""
         if self.ledger(publication.job_id) == publication.ledger:
             return
-        io = self._table.table.io
-        for file in publication.files:
-            found = io.new_input(file.location)
-            if not found.exists() or len(found) != file.length_bytes:
-                raise StorageError(
-                    "ICEFLOE_FILE_LOST",
-                    f"{file.location} ({file.rows} rows, {file.length_bytes} bytes) was finished by attempt "
-                    f"{file.attempt_id} for record {publication.epoch} and is not there any more, so it was not "
-                    "appended: a job that removes orphan files may have taken it. Restore it, or give it up with "
-                    "`icefloe finish --give-up`",
-                )
+        with translated(self._settings, "looking for recorded files"):
+            for file in publication.files:
+                self._check_file(file, publication.epoch)
+
+    def _check_file(self, file: sink.DataFile, epoch: int) -> None:
+        found = self._table.table.io.new_input(file.location)
+        if not found.exists() or len(found) != file.length_bytes:
+            raise StorageError(
+                "ICEFLOE_FILE_LOST",
+                f"{file.location} ({file.rows} rows, {file.length_bytes} bytes) was finished by attempt "
+                f"{file.attempt_id} for record {epoch} and is not there any more, so it was not "
+                "appended: a job that removes orphan files may have taken it. Restore it, or give it up with "
+                "`icefloe finish --give-up`",
+            )
 
     def clean_up(self, job_id: str, *, head_epoch: int, named: frozenset[str]) -> int:
         """Do nothing: listing a table's data costs too much for every epoch. ``icefloe clean`` does it."""

@@ -22,7 +22,7 @@ COLUMNS = ("path-batch-local", "path-roll-local", "table-batch-local", "table-ro
 NOT_IN_THE_MATRIX = {
     "state.record-put": "the state library's own `put_record`, which the sink does not use",
     "state.operator_metadata_written": "the state library with a backend, which the sink does not use",
-    "file.upload-gone": "not tested end to end: needs an upload that ends under a recorded file",
+    "file.upload-gone": "in `tests/fault/test_s3_proxy.py`: needs an upload that ends under a recorded file",
 }
 
 

@@ -18,7 +18,7 @@ from support.s3_service import S3Service
 GROUPS = ("task", "file", "state", "commit", "path", "catalog", "finish")
 # Steps of the state library alone, which the sink does not take: tests of the state layer pass them.
 STATE_LAYER_ONLY = {"state.record-put", "state.operator_metadata_written"}
-# Only where an upload ended under a recorded file, which no scenario makes happen: a gap, shown in docs/reliability.md.
+# Only where an upload ended under a recorded file, which no scenario makes happen: test_s3_proxy.py does.
 NEEDS_A_FAULT = {"file.upload-gone"}
 # Changes that several threads of one process make at the same time, and one that is made inside another.
 AT_ONCE = ("+put segment-", "+put operator-")

@@ -64,10 +64,18 @@ def plan_path(options: SinkOptions, schema: SinkSchema) -> WritePlan:
     """Return the plan for a directory or an S3 prefix."""
     assert options.path is not None
     written = written_schema(options, schema)
+    partitions = path_partitions(options, written)
+    if options.roll_watermark and written.timestamp_name in {field.name for field in partitions}:
+        raise OptionError(
+            "ICEFLOE_OPTION_CONFLICT",
+            f"rollWatermark compares the watermark with {written.timestamp_name!r} in each file, but this path is "
+            "partitioned by that column, so its files do not hold it: partition by a column made from it (such as its "
+            "date), or leave rollWatermark out",
+        )
     return WritePlan(
         schema=written.arrow,
         timestamp_index=written.timestamp_index,
-        partition_fields=path_partitions(options, written),
+        partition_fields=partitions,
         table=None,
         schema_id=0,
         spec_id=0,

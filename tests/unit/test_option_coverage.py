@@ -250,6 +250,11 @@ def test_drop_event_time_needs_one_and_leaves_nothing_to_a_watermark(query: Make
         query(dropEventTime="true", rollWatermark="true", eventTimeColumn="ts").run(0, [batches(1)])
 
 
+def test_a_watermark_cannot_roll_the_files_of_a_path_that_is_partitioned_by_its_column(query: Make) -> None:
+    with pytest.raises(OptionError, match="ICEFLOE_OPTION_CONFLICT: rollWatermark compares the watermark with 'ts'"):
+        query(visibility="roll", rollWatermark="true", eventTimeColumn="ts", partitionBy="ts").run(0, [batches(1)])
+
+
 def test_keep_epochs_bounds_the_records(query: Make) -> None:
     many, few = query("many"), query("few", keepEpochs="2")
     for harness in (many, few):

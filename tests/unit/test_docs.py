@@ -22,7 +22,8 @@ PAGES = sorted(
     page.relative_to(ROOT).as_posix()
     for page in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "decisions").glob("*.md")]
 )
-# Their blocks follow from each other: together they are one script, run in an empty folder.
+# The blocks of a page follow from each other: together they are one script. The scripts run one after the other, in a
+# folder that is empty at first and in one process: a Spark for each would take minutes.
 RUN = [
     "README.md",
     "docs/getting-started.md",
@@ -44,17 +45,31 @@ def blocks(markdown: str, language: str) -> list[Block]:
     return [block for block in found if block.language == language]
 
 
-def run_blocks(found: list[Block], folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run them as a reader would who pastes one after the other; lines keep their numbers on the page."""
+def script(found: list[Block]) -> str:
+    """Return them as a reader would paste them, one after the other; lines keep their numbers on the page."""
     lines: list[str] = []
     for block in found:
         lines += [""] * (block.line - 1 - len(lines))
         lines += block.text.splitlines()
-    script = folder / "page.py"
-    script.write_text("\n".join(lines) + "\n")
+    return "\n".join(lines) + "\n"
+
+
+def run_scripts(scripts: dict[str, str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run them in one process, in ``folder``; each starts with no names of the others."""
+    paths = []
+    for name, text in scripts.items():
+        paths.append(folder / "scripts" / name.replace("/", "-"))
+        paths[-1].parent.mkdir(exist_ok=True)
+        paths[-1].write_text(text)
+    command = "import runpy, sys\nfor path in sys.argv[1:]: runpy.run_path(path, run_name='__main__')"
     env = {**os.environ, "PYSPARK_PYTHON": sys.executable, "POLARS_ICEBERG_PLANNER": "pyiceberg"}
     return subprocess.run(
-        [sys.executable, str(script)], cwd=folder, env=env, capture_output=True, text=True, check=False
+        [sys.executable, "-c", command, *map(str, paths)],
+        cwd=folder,
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
 
@@ -63,12 +78,11 @@ def text_of(page: str) -> str:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("page", RUN)
-def test_the_code_of_a_page_runs(page: str, tmp_path: Path) -> None:
-    found = blocks(text_of(page), "python")
-    assert found
-    result = run_blocks(found, tmp_path)
-    assert result.returncode == 0, f"{page}:\n{result.stderr[-4000:]}"
+def test_the_code_of_the_pages_runs(tmp_path: Path) -> None:
+    scripts = {page: script(blocks(text_of(page), "python")) for page in RUN}
+    assert all(text.strip() for text in scripts.values())
+    result = run_scripts(scripts, tmp_path)
+    assert result.returncode == 0, result.stderr[-4000:]
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -82,9 +96,9 @@ def test_code_that_is_not_run_is_python_all_the_same(page: str) -> None:
 def test_a_broken_block_is_noticed(tmp_path: Path) -> None:
     (block,) = blocks("text\n\n```sh\nfalse\n```\n\n```python\nimport icefloe\nicefloe.no_such_name\n```\n", "python")
     assert block.line == 8
-    result = run_blocks([block], tmp_path)
+    result = run_scripts({"docs/page.md": script([block])}, tmp_path)
     assert result.returncode != 0
-    assert "line 9" in result.stderr
+    assert 'docs-page.md", line 9' in result.stderr
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -82,7 +82,7 @@ def scan(key: str) -> tuple[str, str]:
 
 
 def counts(arm: str) -> tuple[str, str]:
-    return layout(lambda r: (f"{r[arm]['files']} files, {r[arm]['row_groups']} row groups", "reported"))
+    return layout(lambda r: (f"{r[arm]['files']} files, {r[arm].get('row_groups', '?')} row groups", "reported"))
 
 
 def rows() -> list[tuple[str, str, tuple[str, str]]]:

@@ -1,6 +1,6 @@
 """Streams through real Spark: large and small micro-batches, side by side with the sinks that people use instead.
 
-python benchmarks/streams.py large|small|first|s3 [--rounds 5] [--save folder]
+python benchmarks/streams.py large|small|first|s3 [--rounds 3] [--save folder]
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 
 from iceberg_sink import running_iceberg_sink
@@ -30,15 +31,15 @@ LARGE_BATCHES, SMALL_BATCHES = 4, 25
 
 
 def interleaved(
-    benchmark: str, arms: Mapping[str, Start], *, rows: int, batches: int, skip: int, rounds: int
+    benchmark: str, arms: Mapping[str, Start], *, rows: int, batches: int, skip: int, rounds: int, iceberg: bool
 ) -> Report:
     """Run each arm as a query of its own, again and again in turns, and compare their median micro-batches.
 
-    The first arm is the reference. Iceberg's own sink is one more arm where it is installed.
+    The first arm is the reference. With ``iceberg``, Iceberg's own sink is one more arm where it is installed.
     """
     with (
         tempfile.TemporaryDirectory(prefix="icefloe-bench-") as temporary,
-        running_iceberg_sink(Path(temporary) / "peer") as peer,
+        running_iceberg_sink(Path(temporary) / "peer") if iceberg else nullcontext() as peer,
     ):
         folder = Path(temporary)
         spark = session(folder)
@@ -79,7 +80,7 @@ def large(rounds: int) -> Report:
         "icefloe-roll": icefloe_table("roll"),
         "foreachBatch-pyiceberg": foreach_batch,
     }
-    return interleaved("large", arms, rows=LARGE_ROWS, batches=LARGE_BATCHES, skip=1, rounds=rounds)
+    return interleaved("large", arms, rows=LARGE_ROWS, batches=LARGE_BATCHES, skip=1, rounds=rounds, iceberg=True)
 
 
 def small(rounds: int) -> Report:
@@ -91,7 +92,7 @@ def small(rounds: int) -> Report:
         "icefloe-roll": icefloe_table("roll"),
         "foreachBatch-pyiceberg": foreach_batch,
     }
-    return interleaved("small", arms, rows=SMALL_ROWS, batches=SMALL_BATCHES, skip=5, rounds=rounds)
+    return interleaved("small", arms, rows=SMALL_ROWS, batches=SMALL_BATCHES, skip=5, rounds=rounds, iceberg=True)
 
 
 def s3(rounds: int) -> Report:
@@ -104,7 +105,7 @@ def s3(rounds: int) -> Report:
                 lambda f: f"{bucket.url}/{f.name}/data", lambda f: f"{bucket.url}/{f.name}/state", **service.s3.options
             ),
         }
-        return interleaved("s3", arms, rows=LARGE_ROWS, batches=LARGE_BATCHES, skip=1, rounds=rounds)
+        return interleaved("s3", arms, rows=LARGE_ROWS, batches=LARGE_BATCHES, skip=1, rounds=rounds, iceberg=False)
 
 
 def first_batch(name: str) -> float:
@@ -139,7 +140,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("what", choices=["large", "small", "first", "s3", "first-of"])
     parser.add_argument("name", nargs="?", default="")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--save", type=Path)
     given = parser.parse_args()
     if given.what == "first-of":
